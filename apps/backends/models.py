@@ -1,0 +1,116 @@
+"""Clusters as they were last seen: their pools, their nodes, their clock and their lease."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+
+def kind_choices() -> list[tuple[str, str]]:
+    """Return the kinds of cluster there are; a callable, so a new kind needs no migration."""
+    from apps.backends.kinds import KINDS
+
+    return [(kind.name, kind.label) for kind in KINDS.values()]
+
+
+class Grade(models.TextChoices):
+    OBSERVE = "observe"
+    ADVISE = "advise"
+    DRIVE = "drive"
+
+
+class Cluster(models.Model):
+    """A cluster, the instant it was last seen, and who ticks it now."""
+
+    name = models.SlugField(max_length=60, unique=True)
+    kind = models.CharField(max_length=20, choices=kind_choices)
+    grade = models.CharField(max_length=10, choices=Grade, default=Grade.OBSERVE)
+    options = models.JSONField(default=dict, blank=True, help_text="What its kind needs to reach it.")
+    created_at = models.DateTimeField(default=timezone.now)
+    archived_at = models.DateTimeField(null=True, blank=True)
+
+    tick_seconds = models.PositiveIntegerField(default=2, validators=[MinValueValidator(1)])
+    # Before the first look a cluster is not observed, outside every sum.
+    first_look_at = models.DateTimeField(null=True, blank=True)
+    observed_at = models.DateTimeField(null=True, blank=True)
+    cursor = models.TextField(blank=True, help_text="Where the next observation resumes.")
+    trouble = models.TextField(blank=True, help_text="Why the last tick failed; empty: it did not.")
+
+    # A virtual clock stands at clock_now, and goes on by clock_step to clock_until; no clock_until:
+    # until it has caught up with wall time. No clock_now: wall time.
+    clock_now = models.DateTimeField(null=True, blank=True)
+    clock_step = models.PositiveIntegerField(default=60, help_text="Seconds a virtual tick goes on.")
+    clock_until = models.DateTimeField(null=True, blank=True)
+
+    # The lease, in wall time.
+    lease_holder = models.CharField(max_length=80, blank=True)
+    lease_fence = models.BigIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    not_before = models.DateTimeField(null=True, blank=True)
+    tick_requested_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def now(self) -> datetime:
+        """Return this cluster's time: its virtual clock, or wall time."""
+        return self.clock_now or timezone.now()
+
+
+class Pool(models.Model):
+    """The GPUs of one kind on one cluster, counted in the pool's own unit."""
+
+    cluster = models.ForeignKey(Cluster, models.PROTECT, related_name="pools")
+    name = models.CharField(max_length=60)
+    # One unit is numerator/denominator of a physical GPU: MIG 3g is 3/7, one of ten replicas 1/10.
+    fraction_numerator = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])
+    fraction_denominator = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])
+    usage_weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.0)])
+    idle_below = models.FloatField(default=0.05, help_text="Utilisation below this is idle (0 to 1).")
+    idle_grace_seconds = models.PositiveIntegerField(default=900)
+
+    class Meta:
+        ordering = ["cluster_id", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "name"], name="one_pool_per_name"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster.name}/{self.name}"
+
+
+class NodeState(models.TextChoices):
+    UP = "up"
+    DRAINED = "drained"
+    DOWN = "down"
+
+
+class Node(models.Model):
+    """A node as last seen; one with GPUs of two pools is two rows."""
+
+    cluster = models.ForeignKey(Cluster, models.PROTECT, related_name="nodes")
+    pool = models.ForeignKey(Pool, models.PROTECT, related_name="nodes")
+    name = models.CharField(max_length=120)
+    gpus = models.PositiveIntegerField()
+    foreign_gpus = models.PositiveIntegerField(default=0, help_text="Used by work that is not ours.")
+    rack = models.CharField(max_length=60, blank=True)
+    nvlink = models.CharField(max_length=60, blank=True)
+    state = models.CharField(max_length=10, choices=NodeState, default=NodeState.UP)
+    state_since = models.DateTimeField()
+    state_reason = models.CharField(max_length=200, blank=True)
+    gone_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["name", "pool_id"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "name", "pool"], name="one_row_per_node_pool"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

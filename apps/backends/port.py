@@ -1,0 +1,145 @@
+"""The one small port through which clusters are touched; every call is safe to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from apps.common.errors import DomainError
+
+
+class BackendError(DomainError):
+    """The cluster could not be asked, or said no; ``retry`` says whether asking again can help."""
+
+    code = "backend"
+
+    def __init__(self, message: str, *, retry: bool) -> None:
+        super().__init__(message)
+        self.retry = retry
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a cluster can do, and what it cannot in words a page can show."""
+
+    grade: str
+    can: frozenset[str]
+    cannot: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """A node as the cluster reports it; ``state`` is up, drained or down."""
+
+    name: str
+    pool: str
+    gpus: int
+    state: str
+    since: datetime
+    rack: str = ""
+    nvlink: str = ""
+    reason: str = ""
+    foreign_gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenAttempt:
+    """An attempt of ours as the cluster reports it, named by our uid.
+
+    ``state`` is waiting, running or ended; ``outcome`` of an ended one is succeeded, failed,
+    cancelled, timed_out (past its limit), lost (a node broke under it) or stopped (by us).
+    """
+
+    uid: str
+    state: str
+    nodes: tuple[str, ...]
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: str = ""
+    detail: str = ""
+    checkpoint_at: datetime | None = None
+    cluster_ref: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignWork:
+    """Work on the cluster that Rollcall did not start."""
+
+    ref: str
+    account: str
+    pool: str
+    gpus: int
+    nodes: tuple[str, ...]
+    started_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All a look showed; ``attempts`` are those alive and those ended since the cursor."""
+
+    as_of: datetime
+    cursor: str
+    nodes: Sequence[SeenNode]
+    attempts: Sequence[SeenAttempt]
+    foreign: Sequence[ForeignWork] = ()
+    cost_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """All a cluster needs to start a gang whole on the planned nodes, one node a member."""
+
+    uid: str
+    name: str
+    tenant: str
+    pool: str
+    gpus_per_member: int
+    nodes: tuple[str, ...]
+    limit_seconds: int | None
+    workload: Mapping[str, Any]
+    number: int = 1
+    kept_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """``outcome`` is started (at once), accepted (will be seen), exists or refused."""
+
+    outcome: str
+    started_at: datetime | None = None
+    detail: str = ""
+    cluster_ref: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Utilisation of one attempt's GPUs over the time to ``at``, 0 to 1; None: unknown."""
+
+    uid: str
+    at: datetime
+    utilisation: float | None
+    idle_since: datetime | None = None
+
+
+class Backend(Protocol):
+    """What every kind of cluster offers; each call has a timeout and raises only BackendError."""
+
+    def capabilities(self) -> Capabilities:
+        """Return what this cluster can and cannot do."""
+
+    def check_workload(self, workload: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the workload with defaults filled in; raise Invalid naming the field."""
+
+    def observe(self, cursor: str, *, now: datetime) -> Observation:
+        """Return what is true on the cluster at ``now``."""
+
+    def launch(self, request: LaunchRequest, *, now: datetime) -> LaunchResult:
+        """Start all members or none; one that exists already is success."""
+
+    def stop(self, uid: str, *, now: datetime) -> None:
+        """End an attempt; one that is gone already is success."""
+
+    def utilisation(self, *, now: datetime) -> Sequence[Sample]:
+        """Return the newest sample of each running attempt."""

@@ -1,0 +1,3 @@
+"""The table of fair-share policies."""
+
+POLICIES: dict[str, object] = {"fair_tree": None, "classic": None}

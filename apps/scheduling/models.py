@@ -1,0 +1,83 @@
+"""Ticks with what they saw and answered, and the verdict on every waiting job."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Tick(models.Model):
+    """Observe, decide, act, once, for one cluster."""
+
+    cluster = models.ForeignKey("backends.Cluster", models.CASCADE, related_name="ticks")
+    at = models.DateTimeField(help_text="The cluster's time.")
+    fence = models.BigIntegerField()
+    pending = models.PositiveIntegerField(default=0)
+    running = models.PositiveIntegerField(default=0)
+    starts = models.PositiveIntegerField(default=0)
+    moves = models.PositiveIntegerField(default=0)
+    observe_ms = models.FloatField(default=0.0)
+    decide_ms = models.FloatField(default=0.0)
+    # Columns under zlib, by engine.codec; thinned out with age.
+    snapshot = models.BinaryField(null=True)
+    plan = models.BinaryField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["cluster", "at"], name="tick_at")]
+
+    def __str__(self) -> str:
+        return f"tick {self.pk}"
+
+
+class Verdict(models.Model):
+    """What the newest tick said of one waiting job; replaced whole by the next."""
+
+    job = models.OneToOneField(
+        "jobs.Job", models.CASCADE, primary_key=True, related_name="verdict"
+    )
+    cluster = models.ForeignKey("backends.Cluster", models.CASCADE, related_name="+")
+    tick = models.ForeignKey(Tick, models.CASCADE, related_name="+")
+    position = models.PositiveIntegerField(help_text="0 is first in its cluster.")
+    code = models.CharField(max_length=12)
+    reserves = models.BooleanField(default=False)
+    needed = models.BigIntegerField(null=True)
+    available = models.BigIntegerField(null=True)
+    detail = models.JSONField(default=dict, help_text="tenant, for, until, most, forecast")
+    priority = models.FloatField()
+    term_fair_share = models.FloatField()
+    term_age = models.FloatField()
+    term_size = models.FloatField()
+    term_queue = models.FloatField()
+    term_class = models.FloatField()
+    term_boost = models.FloatField()
+    term_nice = models.FloatField()
+
+    class Meta:
+        indexes = [models.Index(fields=["cluster", "position"], name="verdict_position")]
+
+    def __str__(self) -> str:
+        return self.code
+
+
+class Standing(models.Model):
+    """Where a tenant stood at the newest tick of a cluster."""
+
+    cluster = models.ForeignKey("backends.Cluster", models.CASCADE, related_name="+")
+    tenant = models.ForeignKey("tenants.Tenant", models.CASCADE, related_name="+")
+    tick = models.ForeignKey(Tick, models.CASCADE, related_name="+")
+    usage = models.FloatField()
+    share = models.FloatField()
+    usage_share = models.FloatField()
+    level = models.FloatField(null=True, help_text="Empty: no usage (infinite) or zero weight.")
+    level_state = models.CharField(max_length=12, blank=True)
+    factor = models.FloatField(null=True)
+    rank = models.IntegerField(null=True)
+    pools = models.JSONField(default=dict, help_text="pool: guarantee, ceiling, used, …")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "tenant"], name="one_standing_per_tenant"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant} on {self.cluster}"
