@@ -15,7 +15,8 @@ class IntervalKind(models.TextChoices):
 class Interval(models.Model):
     """From one instant to another: half-open, in microseconds since the epoch, UTC.
 
-    ``state`` is up, drained or down for a node, held_idle or stranded for a mark, and empty else.
+    ``state`` is up, drained or down for a node; held_idle, unknown (allocated, utilisation unknown),
+    stranded or foreign (used by work that is not ours) for a mark; and empty else.
     """
 
     cluster = models.ForeignKey("backends.Cluster", models.PROTECT, related_name="+")
@@ -34,7 +35,7 @@ class Interval(models.Model):
     start_us = models.BigIntegerField()
     end_us = models.BigIntegerField(null=True)
     usage_factor = models.FloatField(default=1.0)
-    # A member or hold on a drained node takes its GPUs out of what is unavailable.
+    # A member or hold on a node that is not up takes its GPUs out of what is unavailable.
     on_drained = models.BooleanField(default=False)
     # In a gap between two looks the last state holds.
     assumed = models.BooleanField(default=False)
@@ -101,16 +102,21 @@ class RollUpMark(models.Model):
 
 
 class UsageAccount(models.Model):
-    """Decayed GPU-hours of closed intervals, as of an instant; unweighted by pool.
+    """Decayed GPU-hours of a tenant's members in a pool as of an instant; unweighted by pool.
 
-    A float on purpose: a decayed number is irrational. ``rebuild_usage`` makes it anew.
+    Running members are in it: from ``as_of_us`` on it decays by its half-life and grows by
+    ``running``, so that it is right at any later instant without a write. Floats on purpose: a
+    decayed number is irrational. ``rebuild_usage`` makes it anew from intervals.
     """
 
     cluster = models.ForeignKey("backends.Cluster", models.PROTECT, related_name="+")
     tenant = models.ForeignKey("tenants.Tenant", models.PROTECT, related_name="+")
     pool = models.ForeignKey("backends.Pool", models.PROTECT, related_name="+")
     gpu_hours = models.FloatField(default=0.0)
+    running = models.FloatField(default=0.0, help_text="GPUs × usage factor of open intervals.")
     as_of_us = models.BigIntegerField()
+    # The half-life it was kept with; another in the policy means: recompute from intervals.
+    half_life_seconds = models.PositiveBigIntegerField(null=True, help_text="Empty: no decay.")
 
     class Meta:
         constraints = [

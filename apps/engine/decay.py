@@ -1,0 +1,43 @@
+"""Exact, continuous decay of usage: closed forms, so the answer never depends on when ticks ran."""
+
+from __future__ import annotations
+
+import math
+
+HOUR_US = 3_600_000_000
+
+
+def decay(usage: float, elapsed_us: int, half_life_us: int | None) -> float:
+    """Return usage after it decayed for a time: ``usage · 2^(-elapsed / half-life)``.
+
+    ``half_life_us`` None means no decay; it must be positive otherwise.
+    Source: Slurm, multifactor priority plugin, PriorityDecayHalfLife.
+    """
+    if half_life_us is None:
+        return usage
+    return usage * math.exp2(-elapsed_us / _positive(half_life_us))
+
+
+def charge(
+    gpus: float, start_us: int, end_us: int, at_us: int, half_life_us: int | None
+) -> float:
+    """Return the decayed GPU-hours, as of ``at_us``, of GPUs used from ``start_us`` to ``end_us``.
+
+    The integral of ``gpus · 2^(-(at - t) / half-life)`` over t; what lies after ``at_us`` is not
+    charged yet. ``half_life_us`` None means no decay.
+    """
+    end_us = min(end_us, at_us)
+    if end_us <= start_us:
+        return 0.0
+    if half_life_us is None:
+        return gpus * (end_us - start_us) / HOUR_US
+    scale = _positive(half_life_us) / math.log(2)
+    # expm1 keeps the digits of a span that is short beside the half-life.
+    grown = -math.expm1(-(end_us - start_us) / scale) * scale
+    return gpus * grown * math.exp2(-(at_us - end_us) / half_life_us) / HOUR_US
+
+
+def _positive(half_life_us: int) -> int:
+    if half_life_us <= 0:
+        raise ValueError("A half-life must be longer than 0; None means no decay.")
+    return half_life_us
