@@ -1,0 +1,132 @@
+"""One attempt in a simulated world: when it will end, how busy it is, what it last saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from apps.backends.port import LaunchRequest, Sample, SeenAttempt
+from apps.common.time import MICROSECOND, from_us
+
+LOW = 0.5
+"""A stretch less busy than this is one that a pool may call idle, so its start is told."""
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * MICROSECOND)
+
+
+@dataclass(slots=True)
+class Live:
+    """A running attempt, as it is held in memory; instants in microseconds."""
+
+    id: int
+    uid: str
+    pool: str
+    gpus: int
+    nodes: tuple[str, ...]
+    started: int
+    end: int | None
+    outcome: str
+    detail: str
+    confirmed: int | None
+    every: int | None
+    utilisation: float | None
+    idle_from: int | None
+    idle_to: int | None
+    seen: SeenAttempt | None = None
+    seen_checkpoint: int | None = None
+
+    def checkpoint(self, now: int) -> int | None:
+        """Return the instant of the last checkpoint confirmed by ``now``."""
+        if self.every is None:
+            return self.confirmed
+        saved = self.started + (now - self.started) // self.every * self.every
+        if saved <= self.started:
+            return self.confirmed
+        return saved if self.confirmed is None else max(saved, self.confirmed)
+
+    def look(self, now: int) -> SeenAttempt:
+        """Return it as the cluster reports it, made anew only where it changed."""
+        checkpoint = self.confirmed if self.every is None else self.checkpoint(now)
+        if self.seen is None or checkpoint != self.seen_checkpoint:
+            self.seen_checkpoint = checkpoint
+            self.seen = SeenAttempt(
+                uid=self.uid,
+                state="running",
+                nodes=self.nodes,
+                started_at=from_us(self.started),
+                checkpoint_at=None if checkpoint is None else from_us(checkpoint),
+                cluster_ref=str(self.id),
+            )
+        return self.seen
+
+    def sample(self, now: int) -> Sample:
+        """Return its utilisation at ``now``, and since when it has been low."""
+        level, since = self.utilisation, self.started
+        if level is not None and self.idle_from is not None and now >= self.idle_from:
+            if self.idle_to is None or now < self.idle_to:
+                level, since = 0.0, self.idle_from
+            else:
+                since = self.idle_to
+        low = level is not None and level < LOW
+        return Sample(self.uid, from_us(now), level, from_us(since) if low else None)
+
+
+def true_end(request: LaunchRequest, started: int) -> tuple[int | None, str, str]:
+    """Return when an attempt will end (None: never), how, and the cluster's words for it.
+
+    What a checkpoint kept is taken off the runtime; the limit is each attempt's anew. A runtime
+    equal to the limit ends by itself; only a longer one is cut off.
+    """
+    runtime: float | None = request.workload["runtime"]
+    if runtime is None:
+        runtime = request.limit_seconds
+    limit = request.limit_seconds
+    if runtime is not None:
+        left = max(_us(runtime) - request.kept_seconds * MICROSECOND, 0)
+        if limit is None or left <= limit * MICROSECOND:
+            return started + left, str(request.workload["outcome"]), ""
+    if limit is None:
+        return None, "", ""
+    return started + limit * MICROSECOND, "timed_out", f"ran into its limit of {limit} s"
+
+
+def live(
+    *,
+    id: int,
+    uid: str,
+    pool: str,
+    gpus: int,
+    nodes: str,
+    workload: str,
+    started: int,
+    end: int | None,
+    outcome: str,
+    detail: str,
+    confirmed: int | None,
+) -> Live:
+    """Return a running attempt from the columns of its row."""
+    does: Mapping[str, Any] = json.loads(workload)
+    idle_from = None if does["idle_after"] is None else started + _us(does["idle_after"])
+    idle_to = None
+    if idle_from is not None and does["idle_for"] is not None:
+        idle_to = idle_from + _us(does["idle_for"])
+    return Live(
+        id=id,
+        uid=uid,
+        pool=pool,
+        gpus=gpus,
+        nodes=tuple(json.loads(nodes)),
+        started=started,
+        end=end,
+        outcome=outcome,
+        detail=detail,
+        confirmed=confirmed,
+        every=None if does["checkpoint_every"] is None else _us(does["checkpoint_every"]),
+        utilisation=None if does["unknown"] else does["utilisation"],
+        idle_from=idle_from,
+        idle_to=idle_to,
+    )
