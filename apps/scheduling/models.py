@@ -17,7 +17,8 @@ class Tick(models.Model):
     moves = models.PositiveIntegerField(default=0)
     observe_ms = models.FloatField(default=0.0)
     decide_ms = models.FloatField(default=0.0)
-    # Columns under zlib, by engine.codec; thinned out with age.
+    keep_until = models.DateTimeField(db_index=True, help_text="In the cluster's time.")
+    # Columns under zlib, by engine.codec.
     snapshot = models.BinaryField(null=True)
     plan = models.BinaryField(null=True)
 
@@ -32,11 +33,10 @@ class Tick(models.Model):
 class Verdict(models.Model):
     """What the newest tick said of one waiting job; replaced whole by the next."""
 
-    job = models.OneToOneField(
-        "jobs.Job", models.CASCADE, primary_key=True, related_name="verdict"
-    )
+    job = models.OneToOneField("jobs.Job", models.CASCADE, primary_key=True, related_name="verdict")
     cluster = models.ForeignKey("backends.Cluster", models.CASCADE, related_name="+")
-    tick = models.ForeignKey(Tick, models.CASCADE, related_name="+")
+    # Not a foreign key: ticks are thinned out, what they said last stays.
+    tick_id = models.BigIntegerField()
     position = models.PositiveIntegerField(help_text="0 is first in its cluster.")
     code = models.CharField(max_length=12)
     reserves = models.BooleanField(default=False)
@@ -64,7 +64,7 @@ class Standing(models.Model):
 
     cluster = models.ForeignKey("backends.Cluster", models.CASCADE, related_name="+")
     tenant = models.ForeignKey("tenants.Tenant", models.CASCADE, related_name="+")
-    tick = models.ForeignKey(Tick, models.CASCADE, related_name="+")
+    tick_id = models.BigIntegerField()
     usage = models.FloatField()
     share = models.FloatField()
     usage_share = models.FloatField()

@@ -1,0 +1,282 @@
+"""The engine's plan becomes reservations, attempts, verdicts: one Tick row, one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from apps.backends.models import Cluster, Node
+from apps.common.time import to_us
+from apps.engine import codec
+from apps.engine.cycle import schedule
+from apps.engine.types import NONE, Plan
+from apps.jobs.models import Attempt, Job, Member, Reservation
+from apps.jobs.moves import Change, move_each
+from apps.jobs.states import WAITING, JobState, ReservationOutcome
+from apps.ledger.intervals import close_holds, open_holds
+from apps.queues.selectors import policy_of
+from apps.scheduling.leases import Lease, fenced
+from apps.scheduling.models import Tick
+from apps.scheduling.publish import publish
+from apps.scheduling.snapshot import Seen, take_snapshot
+
+LONGEST_BACK_OFF = timedelta(hours=1)
+KEEP_ALL, KEEP_MINUTE, KEEP_MOVES = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the engine saw and answered, before anything is written."""
+
+    seen: Seen
+    plan: Plan
+
+
+def decide(cluster: Cluster, *, now: datetime) -> Decision:
+    """Take a snapshot and ask the engine; nothing is written."""
+    seen = take_snapshot(cluster, now=now)
+    return Decision(seen, schedule(seen.snapshot, seen.policy))
+
+
+def holds_of(decision: Decision) -> dict[int, dict[int, int]]:
+    """Return what the plan holds: job id → rank → node id."""
+    seen, holds = decision.seen, decision.plan.holds
+    found: dict[int, dict[int, int]] = {}
+    for k, job in enumerate(holds.job.tolist()):
+        low, high = int(holds.offsets[k]), int(holds.offsets[k + 1])
+        ranks, nodes = holds.rank[low:high].tolist(), holds.node[low:high].tolist()
+        found[seen.pending_ids[job]] = {
+            r: seen.node_ids[n] for r, n in zip(ranks, nodes, strict=True)
+        }
+    return found
+
+
+def starts_of(decision: Decision) -> dict[int, list[int]]:
+    """Return what the plan starts: job id → the node id of each rank."""
+    seen, starts = decision.seen, decision.plan.starts
+    found: dict[int, list[int]] = {}
+    for k, job in enumerate(starts.job.tolist()):
+        low, high = int(starts.offsets[k]), int(starts.offsets[k + 1])
+        found[seen.pending_ids[job]] = [seen.node_ids[n] for n in starts.node[low:high].tolist()]
+    return found
+
+
+def _still_waiting(job_ids: Sequence[int]) -> dict[int, Job]:
+    """Return the jobs that still wait and are not held: a person may have come between."""
+    rows = Job.objects.filter(pk__in=job_ids, state__in=sorted(WAITING), held_at__isnull=True)
+    return {job.pk: job for job in rows.select_for_update().order_by("pk")}
+
+
+def _end_reservations(
+    reservations: Sequence[Reservation], outcome: ReservationOutcome, *, now: datetime
+) -> None:
+    for reservation in reservations:
+        reservation.ended_at, reservation.outcome = now, outcome
+        close_holds(reservation, at_us=to_us(now))
+    Reservation.objects.bulk_update(reservations, ["ended_at", "outcome"])
+
+
+def _time_out(
+    reservations: Sequence[Reservation], timeout_seconds: int | None, *, now: datetime
+) -> None:
+    """Give back what waited too long, and keep it from reserving again for a while."""
+    if not reservations or timeout_seconds is None:
+        return
+    _end_reservations(reservations, ReservationOutcome.TIMED_OUT, now=now)
+    changed = []
+    for reservation in reservations:
+        job = reservation.job
+        wait = min(timedelta(seconds=timeout_seconds) * 2**job.reserve_timeouts, LONGEST_BACK_OFF)
+        job.no_reserve_before = now + wait
+        job.reserve_timeouts = min(job.reserve_timeouts + 1, 20)
+        changed.append(job)
+    Job.objects.bulk_update(changed, ["no_reserve_before", "reserve_timeouts"])
+
+
+def _hold(
+    wanted: Mapping[int, Mapping[int, int]],
+    current: Mapping[int, Mapping[int, int]],
+    reservations: dict[int, Reservation],
+    jobs: Mapping[int, Job],
+    timeout_seconds: int | None,
+    *,
+    now: datetime,
+) -> None:
+    """Make what is held equal what the plan holds."""
+    at_us = to_us(now)
+    changed = [job_id for job_id in wanted if wanted[job_id] != current.get(job_id, {})]
+    changed += [job_id for job_id in current if job_id not in wanted and job_id in reservations]
+    nodes = Node.objects.in_bulk({n for j in changed for n in wanted.get(j, {}).values()})
+    for job_id in changed:
+        want, have = wanted.get(job_id, {}), current.get(job_id, {})
+        gone = [r for r in have if want.get(r) != have[r]]
+        new = [(r, nodes[n]) for r, n in want.items() if have.get(r) != n]
+        if gone and job_id in reservations:
+            close_holds(reservations[job_id], at_us=at_us, ranks=gone)
+        if not new or job_id not in jobs:
+            continue
+        if job_id not in reservations:
+            reservations[job_id] = Reservation.objects.create(
+                job=jobs[job_id],
+                attempt_number=jobs[job_id].attempt_number,
+                since=now,
+                timeout_seconds=timeout_seconds,
+            )
+        open_holds(reservations[job_id], new, at_us=at_us)
+
+
+def _start(
+    placements: Mapping[int, list[int]], jobs: Mapping[int, Job], tick: Tick, *, now: datetime
+) -> int:
+    """Admit whole gangs: an attempt with a name of its own and a node for each member."""
+    changes = [
+        Change(
+            jobs[job_id],
+            JobState.ADMITTED,
+            at=now,
+            what="admitted",
+            detail={"number": jobs[job_id].attempt_number},
+            fields={"broken": False, "no_reserve_before": None, "reserve_timeouts": 0},
+        )
+        for job_id in placements
+        if job_id in jobs
+    ]
+    admitted = move_each(changes, tick_id=tick.pk)
+    kept = _kept_seconds([job.pk for job in admitted])
+    attempts = Attempt.objects.bulk_create(
+        Attempt(
+            job=job, number=job.attempt_number, created_at=now, kept_seconds=kept.get(job.pk, 0)
+        )
+        for job in admitted
+    )
+    Member.objects.bulk_create(
+        Member(attempt=attempt, rank=rank, node_id=node_id)
+        for attempt in attempts
+        for rank, node_id in enumerate(placements[attempt.job_id])
+    )
+    return len(admitted)
+
+
+def _kept_seconds(job_ids: Sequence[int]) -> dict[int, int]:
+    """Return the work that the last checkpoint of each job's earlier attempts kept, in seconds."""
+    kept: dict[int, int] = {}
+    rows = Attempt.objects.filter(
+        job_id__in=job_ids, last_checkpoint_at__isnull=False, started_at__isnull=False
+    ).order_by("job_id", "number")
+    for attempt in rows:
+        if attempt.last_checkpoint_at is None or attempt.started_at is None:
+            continue
+        work = int((attempt.last_checkpoint_at - attempt.started_at).total_seconds())
+        kept[attempt.job_id] = max(kept.get(attempt.job_id, 0), attempt.kept_seconds + max(work, 0))
+    return kept
+
+
+def _reserving(
+    wanted: Mapping[int, Mapping[int, int]], jobs: Mapping[int, Job], *, now: datetime
+) -> list[Change]:
+    """Return the moves between PENDING and RESERVING that the holds make."""
+    changes = []
+    for job_id, job in jobs.items():
+        state = JobState.RESERVING if wanted.get(job_id) else JobState.PENDING
+        if job.state != state:
+            what = "reserved" if state == JobState.RESERVING else "unreserved"
+            detail = {"held": len(wanted.get(job_id, {})), "size": job.size}
+            changes.append(Change(job, state, at=now, what=what, detail=detail))
+    return changes
+
+
+def _keep_until(cluster: Cluster, *, now: datetime, moves: int) -> datetime:
+    if moves:
+        return now + KEEP_MOVES
+    minute = now.replace(second=0, microsecond=0)
+    if not Tick.objects.filter(cluster=cluster, at__gte=minute).exists():
+        return now + KEEP_MINUTE
+    return now + KEEP_ALL
+
+
+def write(
+    cluster: Cluster,
+    decision: Decision,
+    lease: Lease,
+    *,
+    now: datetime,
+    timings: Mapping[str, float],
+    show: bool,
+) -> Tick:
+    """Write a decision: the Tick row, its moves, what is held, and (``show``) the verdicts."""
+    seen, plan = decision.seen, decision.plan
+    wanted, placements = holds_of(decision), starts_of(decision)
+    timed_out = {seen.pending_ids[k] for k in plan.timed_out.tolist()}
+    current = {job: dict(members) for job, members in seen.holds.items()}
+    policy = policy_of(cluster)
+    blobs = codec.encode_snapshot(seen.snapshot, seen.policy), codec.encode_plan(plan)
+    with fenced(lease):
+        tick = Tick.objects.create(
+            cluster=cluster, at=now, fence=lease.fence, keep_until=now + KEEP_MOVES,
+            pending=len(seen.pending_ids), running=len(seen.snapshot.running.id),
+            snapshot=blobs[0], plan=blobs[1], **timings,
+        )  # fmt: skip
+        touched = set(wanted) | set(current) | set(placements) | timed_out
+        jobs = _still_waiting(sorted(touched)) if touched else {}
+        open_rows = _open_reservations(sorted(touched)) if touched else {}
+        _time_out(
+            [r for j, r in open_rows.items() if j in timed_out],
+            policy.gang_timeout_seconds,
+            now=now,
+        )
+        begins = {j: nodes for j, nodes in placements.items() if j in jobs}
+        _end_reservations(
+            [r for j, r in open_rows.items() if j in begins], ReservationOutcome.STARTED, now=now
+        )
+        rest = {j: r for j, r in open_rows.items() if j not in begins and j not in timed_out}
+        _hold(
+            {j: h for j, h in wanted.items() if j in jobs},
+            {j: h for j, h in current.items() if j in rest},
+            rest, jobs, policy.gang_timeout_seconds, now=now,
+        )  # fmt: skip
+        _drop_unplanned(rest, decision, wanted, now=now)
+        waiting = {j: job for j, job in jobs.items() if j not in begins}
+        moved = len(move_each(_reserving(wanted, waiting, now=now), tick_id=tick.pk))
+        started = _start(begins, jobs, tick, now=now)
+        tick.starts, tick.moves = started, moved + started
+        tick.keep_until = _keep_until(cluster, now=now, moves=tick.moves)
+        tick.save(update_fields=["starts", "moves", "keep_until"])
+        if show:
+            publish(cluster, decision.seen, plan, tick)
+    return tick
+
+
+def _open_reservations(job_ids: Sequence[int]) -> dict[int, Reservation]:
+    rows = Reservation.objects.filter(job_id__in=job_ids, ended_at__isnull=True)
+    return {r.job_id: r for r in rows.select_related("job")}
+
+
+def _drop_unplanned(
+    reservations: Mapping[int, Reservation],
+    decision: Decision,
+    wanted: Mapping[int, Mapping[int, int]],
+    *,
+    now: datetime,
+) -> None:
+    """End reservations that the plan neither holds for nor expects to start."""
+    forecast = decision.plan.verdicts.forecast
+    index = {job_id: k for k, job_id in enumerate(decision.seen.pending_ids)}
+    dropped = [
+        r
+        for j, r in reservations.items()
+        if not wanted.get(j) and (j not in index or forecast[index[j]] == NONE)
+    ]
+    _end_reservations(dropped, ReservationOutcome.RELEASED, now=now)
+
+
+def stranded_of(decision: Decision) -> dict[int, int]:
+    """Return the GPUs that no waiting member can use: node id → GPUs."""
+    stranded = decision.plan.room.stranded.tolist()
+    ids = decision.seen.node_ids
+    return {ids[k]: gpus for k, gpus in enumerate(stranded) if gpus > 0}
+
+
+def thin_out(cluster: Cluster, *, now: datetime) -> int:
+    """Delete the ticks that are kept no longer; return how many."""
+    return Tick.objects.filter(cluster=cluster, keep_until__lt=now).delete()[0]

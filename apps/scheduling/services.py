@@ -1,0 +1,183 @@
+"""The tick: observe, decide, act, once for one cluster, on its own clock."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from apps.backends.kinds import backend_of
+from apps.backends.models import Cluster
+from apps.backends.port import Backend, BackendError
+from apps.common.time import to_us
+from apps.jobs.arrivals import submit_due
+from apps.ledger.intervals import set_marks
+from apps.ledger.rollup import roll_up
+from apps.scheduling.act import act
+from apps.scheduling.decide import decide, stranded_of, thin_out, write
+from apps.scheduling.leases import Lease, LeaseLost, claim, fenced, release, renew
+from apps.scheduling.marks import held_idle_of
+from apps.scheduling.models import Tick
+from apps.scheduling.observe import observe
+
+logger = logging.getLogger(__name__)
+
+# How long one task may keep ticking a virtual clock, and how often its pages are written, seconds.
+CATCH_UP_SECONDS = 5.0
+SHOW_EVERY_SECONDS = 1.5
+THIN_OUT_EVERY = 200
+
+Step = Callable[[str], None]
+
+
+def _no_step(_: str) -> None:
+    """Do nothing at a step; tests pass one that kills the process."""
+
+
+def pass_once(
+    cluster: Cluster,
+    backend: Backend,
+    lease: Lease,
+    *,
+    now: datetime,
+    show: bool = True,
+    at_step: Step = _no_step,
+) -> Tick:
+    """Observe, decide and act once at the cluster's time ``now``.
+
+    ``show`` writes the verdicts that pages read; a virtual clock that hurries skips most.
+    ``at_step`` is called with the name of each step as it is reached.
+    """
+    began = time.perf_counter()
+    at_step("observe")
+    submit_due(cluster, now=now)
+    observe(cluster, backend, lease, now=now)
+    samples = backend.utilisation(now=now)
+    seen_at = time.perf_counter()
+    at_step("decide")
+    decision = decide(cluster, now=now)
+    decided_at = time.perf_counter()
+    at_step("write")
+    timings = {
+        "observe_ms": (seen_at - began) * 1e3,
+        "decide_ms": (decided_at - seen_at) * 1e3,
+    }
+    tick = write(cluster, decision, lease, now=now, timings=timings, show=show)
+    at_step("act")
+    act(cluster, backend, lease, now=now)
+    at_step("book")
+    with fenced(lease):
+        idle, unknown = held_idle_of(cluster, samples)
+        set_marks(
+            cluster,
+            at_us=to_us(now),
+            held_idle=idle,
+            stranded=stranded_of(decision),
+            unknown=unknown,
+        )
+        roll_up(cluster, until_us=to_us(now))
+    return tick
+
+
+def _asked_again(cluster: Cluster, looked_at: datetime) -> bool:
+    """Return whether a change asked for a tick after the last one looked."""
+    row = Cluster.objects.filter(pk=cluster.pk).values_list("tick_requested_at", flat=True)
+    asked = row.first()
+    return asked is not None and asked > looked_at
+
+
+def _tick_wall(cluster: Cluster, backend: Backend, lease: Lease) -> None:
+    """Tick on wall time, and again while changes ask for it: at most once a second."""
+    end = time.monotonic() + 0.8 * cluster.tick_seconds
+    while True:
+        looked_at = timezone.now()
+        pass_once(cluster, backend, lease, now=looked_at)
+        if not _asked_again(cluster, looked_at) or time.monotonic() + 1 > end:
+            break
+        time.sleep(max(0.0, 1 - (timezone.now() - looked_at).total_seconds()))
+    thin_out(cluster, now=timezone.now())
+
+
+def next_instant(cluster: Cluster) -> datetime | None:
+    """Return where a virtual clock goes next; None: it has caught up with wall time."""
+    if cluster.clock_now is None:
+        return None
+    step = timedelta(seconds=cluster.clock_step)
+    if cluster.clock_until is not None:
+        return min(cluster.clock_now + step, cluster.clock_until)
+    wall = timezone.now()
+    return None if cluster.clock_now + step >= wall else cluster.clock_now + step
+
+
+def step_virtual(
+    cluster: Cluster, backend: Backend, lease: Lease, *, show: bool = True, at_step: Step = _no_step
+) -> bool:
+    """Tick at the virtual clock's instant, then move it on; False when it stands still.
+
+    The clock moves after the tick: a tick that was cut off is made again at the same instant.
+    """
+    now = cluster.now()
+    pass_once(cluster, backend, lease, now=now, show=show, at_step=at_step)
+    following = next_instant(cluster)
+    renew(lease, clock_now=following)
+    moved = following != cluster.clock_now
+    cluster.clock_now = following
+    return moved
+
+
+def _catch_up(cluster: Cluster, backend: Backend, lease: Lease) -> None:
+    """Tick a virtual clock as fast as it goes, for a few seconds."""
+    began = shown = time.monotonic()
+    count = 0
+    while cluster.clock_now is not None:
+        late = time.monotonic()
+        last = late - began > CATCH_UP_SECONDS
+        show = last or count == 0 or late - shown > SHOW_EVERY_SECONDS
+        if show:
+            shown = late
+        if not step_virtual(cluster, backend, lease, show=show) or last:
+            break
+        count += 1
+        if count % THIN_OUT_EVERY == 0:
+            thin_out(cluster, now=cluster.now())
+
+
+def tick(cluster: Cluster, *, holder: str = "tick") -> bool:
+    """Tick one cluster if it is free and due; return whether this call did.
+
+    A cluster in trouble says so on its row and on the pages; it never holds up another.
+    """
+    started = time.time()
+    lease = claim(cluster, holder=holder)
+    if lease is None:
+        return False
+    cluster.refresh_from_db()
+    try:
+        backend = backend_of(cluster)
+        if cluster.clock_now is None:
+            _tick_wall(cluster, backend, lease)
+        else:
+            _catch_up(cluster, backend, lease)
+    except LeaseLost:
+        logger.warning("lost the lease of cluster %s", cluster.name)
+        return False
+    except BackendError as error:
+        Cluster.objects.filter(pk=cluster.pk).update(trouble=error.message)
+        logger.warning("cluster %s: %s", cluster.name, error.message)
+    finally:
+        release(lease, started=started, period=_period(cluster))
+    return True
+
+
+def _period(cluster: Cluster) -> float:
+    """Return the seconds between two ticks; a clock that hurries needs no pause."""
+    return 0.0 if cluster.clock_now is not None else float(cluster.tick_seconds)
+
+
+def tick_seconds() -> int:
+    """Return how often beat looks for clusters that are due."""
+    return int(settings.TICK_SECONDS)

@@ -1,0 +1,28 @@
+"""The tasks of Celery: one for beat, one per cluster."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from celery import shared_task
+from django.conf import settings
+
+from apps.backends.models import Cluster
+from apps.scheduling import services
+
+
+@shared_task(ignore_result=True)
+def tick_all(**_: Any) -> None:
+    """Send a tick to each cluster; a message older than a period is dropped."""
+    for pk in Cluster.objects.filter(archived_at__isnull=True).values_list("pk", flat=True):
+        tick_cluster.apply_async(kwargs={"cluster_id": pk}, expires=settings.TICK_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def tick_cluster(*, cluster_id: int, **_: Any) -> None:
+    """Tick one cluster, if it is free and due."""
+    cluster = Cluster.objects.filter(pk=cluster_id).first()
+    if cluster is not None:
+        services.tick(cluster, holder=f"{socket.gethostname()}:{os.getpid()}")
