@@ -19,9 +19,7 @@ class JobState(models.TextChoices):
 
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 WAITING = frozenset({JobState.PENDING, JobState.RESERVING})
-HOLDING = frozenset(
-    {JobState.ADMITTED, JobState.RUNNING, JobState.PREEMPTING, JobState.SUSPENDED}
-)
+HOLDING = frozenset({JobState.ADMITTED, JobState.RUNNING, JobState.PREEMPTING, JobState.SUSPENDED})
 """States whose attempt holds GPUs on the cluster."""
 
 MOVES: dict[JobState, frozenset[JobState]] = {

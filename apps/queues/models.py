@@ -86,7 +86,9 @@ class Queue(models.Model):
     class Meta:
         ordering = ["cluster_id", "tenant_id"]
         constraints = [
-            models.UniqueConstraint(fields=["tenant", "cluster"], name="one_queue_per_tenant_cluster"),
+            models.UniqueConstraint(
+                fields=["tenant", "cluster"], name="one_queue_per_tenant_cluster"
+            ),
         ]
 
     def __str__(self) -> str:

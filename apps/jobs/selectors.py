@@ -1,0 +1,131 @@
+"""Read jobs: who may see them, what may be told of them, and whether they could ever fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, QuerySet
+
+from apps.backends.models import Node, Pool
+from apps.jobs.models import Job, TopologyChoice
+from apps.jobs.states import TERMINAL, WAITING
+from apps.quotas.models import Quota
+from apps.tenants.models import Tenant
+from apps.tenants.selectors import Sight, ancestor_paths, role_in, sight_of, top_name
+
+HIDDEN = "a job of another tenant"
+
+
+def jobs_visible_to(user: Any) -> QuerySet[Job]:
+    """Return the jobs a user sees in full: an admin all, others those of their subtrees."""
+    return Job.objects.filter(sight_of(user).condition("tenant__"))
+
+
+def may_hold(user: Any, job: Job) -> bool:
+    """Return whether a user may hold and release a job: a lead of its tenant, or an admin."""
+    return role_in(user, job.tenant) in ("lead", "admin")
+
+
+def may_cancel(user: Any, job: Job) -> bool:
+    """Return whether a user may cancel a job: its submitter, a lead of its tenant, an admin."""
+    role = role_in(user, job.tenant)
+    if role == "member":
+        return bool(job.submitted_by_id == user.pk)
+    return role is not None
+
+
+def told_of(sight: Sight, job: Job) -> str:
+    """Return what may be told of a job to someone with this sight; ``job.tenant`` is loaded."""
+    if settings.OTHER_TENANTS == "named" or sight.covers(job.tenant.path):
+        return job.name
+    if settings.OTHER_TENANTS == "size":
+        return f"a job of {top_name(job.tenant.path)}"
+    return HIDDEN
+
+
+def name_for(user: Any, job: Job) -> str:
+    """Return what ``user`` may be told of a job: its name, its top-level tenant, or nothing.
+
+    DOMAIN 22; for a list use ``names_for``.
+    """
+    return told_of(sight_of(user), job)
+
+
+def names_for(user: Any, jobs: Iterable[Job]) -> dict[int, str]:
+    """Return what ``user`` may be told of each job, by id; one query, tenants loaded."""
+    sight = sight_of(user)
+    return {job.pk: told_of(sight, job) for job in jobs}
+
+
+def waiting_in(tenant: Tenant, cluster_id: int) -> int:
+    """Return how many jobs of a tenant wait on a cluster."""
+    return Job.objects.filter(
+        tenant=tenant, cluster_id=cluster_id, state__in=sorted(WAITING)
+    ).count()
+
+
+def is_over(job: Job) -> bool:
+    """Return whether a job has ended."""
+    return job.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFits:
+    """A gang larger than could ever be given: what it needs and the most there could be, in GPUs.
+
+    ``tenant`` is the path of the one whose ceiling says so; empty: the pool's nodes do.
+    """
+
+    needed: int
+    most: int
+    tenant: str = ""
+
+
+def room_for_gang(pool: Pool, gpus_per_member: int, topology: str) -> int:
+    """Return the most members of this many GPUs that a pool's nodes could ever take at once.
+
+    Nodes that are down count: they come back. With a topology it is the best domain's.
+    """
+    rows = Node.objects.filter(pool=pool, gone_at__isnull=True).order_by()
+    if topology == TopologyChoice.NONE:
+        counted = rows.values_list("gpus").annotate(Count("pk"))
+        return sum(gpus // gpus_per_member * count for gpus, count in counted)
+    column = "rack" if topology == TopologyChoice.RACK else "nvlink"
+    domains: dict[str, int] = {}
+    alone = 0
+    for name, gpus, count in rows.values_list(column, "gpus").annotate(Count("pk")):
+        members = gpus // gpus_per_member
+        if name:
+            domains[name] = domains.get(name, 0) + members * count
+        else:
+            alone = max(alone, members)  # a node without one is its own
+    return max(alone, *domains.values(), 0)
+
+
+def never_fits(
+    *, tenant: Tenant, pool: Pool, size: int, gpus_per_member: int, topology: str
+) -> NeverFits | None:
+    """Return why a gang could never start, or None; before the first look nothing is said.
+
+    Two queries; ``pool.cluster`` is loaded.
+    """
+    if pool.cluster.first_look_at is None:
+        return None
+    needed = size * gpus_per_member
+    lowest = (
+        Quota.objects.filter(
+            pool=pool, tenant__path__in=ancestor_paths(tenant.path), ceiling__lt=needed
+        )
+        .order_by("ceiling", "-tenant__path")
+        .values_list("ceiling", "tenant__path")
+        .first()
+    )
+    most = room_for_gang(pool, gpus_per_member, topology)
+    if most < size and (lowest is None or most * gpus_per_member <= (lowest[0] or 0)):
+        return NeverFits(needed=needed, most=most * gpus_per_member)
+    if lowest is not None:
+        return NeverFits(needed=needed, most=lowest[0] or 0, tenant=lowest[1])
+    return None
