@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from apps.backends.port import LaunchRequest, Sample, SeenAttempt
@@ -50,7 +51,9 @@ class Live:
 
     def look(self, now: int) -> SeenAttempt:
         """Return it as the cluster reports it, made anew only where it changed."""
-        checkpoint = self.confirmed if self.every is None else self.checkpoint(now)
+        if self.seen is not None and self.every is None:
+            return self.seen
+        checkpoint = self.checkpoint(now)
         if self.seen is None or checkpoint != self.seen_checkpoint:
             self.seen_checkpoint = checkpoint
             self.seen = SeenAttempt(
@@ -63,16 +66,24 @@ class Live:
             )
         return self.seen
 
-    def sample(self, now: int) -> Sample:
-        """Return its utilisation at ``now``, and since when it has been low."""
+    def confirm(self, saved: int) -> bool:
+        """Take in a checkpoint; False when a later one is known."""
+        if self.confirmed is not None and saved <= self.confirmed:
+            return False
+        self.confirmed, self.seen = saved, None
+        return True
+
+    def sample(self, now: int, at: datetime) -> Sample:
+        """Return its utilisation at ``now``, which is ``at``, and since when it has been low."""
         level, since = self.utilisation, self.started
-        if level is not None and self.idle_from is not None and now >= self.idle_from:
+        if level is None:
+            return Sample(self.uid, at, None)
+        if self.idle_from is not None and now >= self.idle_from:
             if self.idle_to is None or now < self.idle_to:
                 level, since = 0.0, self.idle_from
             else:
                 since = self.idle_to
-        low = level is not None and level < LOW
-        return Sample(self.uid, from_us(now), level, from_us(since) if low else None)
+        return Sample(self.uid, at, level, from_us(since) if level < LOW else None)
 
 
 def true_end(request: LaunchRequest, started: int) -> tuple[int | None, str, str]:

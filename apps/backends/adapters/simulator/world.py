@@ -89,7 +89,8 @@ class World:
         """Return the utilisation of each running attempt."""
         with self._lock, self._failing():
             at, state = self._settled(to_us(now))
-            return [attempt.sample(at) for attempt in state.live.values()]
+            when = from_us(at)
+            return [attempt.sample(at, when) for attempt in state.live.values()]
 
     def launch(self, request: LaunchRequest, now: datetime) -> LaunchResult:
         """Start a gang whole at ``now``, or refuse it and say why."""
@@ -193,8 +194,7 @@ class World:
             attempt = state.live.get(uid)
             if attempt is None or saved < attempt.started:
                 return False
-            if attempt.confirmed is None or saved > attempt.confirmed:
-                attempt.confirmed = saved
+            if attempt.confirm(saved):
                 self._connection.execute(
                     "UPDATE attempt SET checkpoint_us = ? WHERE id = ?", (saved, attempt.id)
                 )
