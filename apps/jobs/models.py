@@ -198,15 +198,16 @@ class Arrival(models.Model):
     at = models.DateTimeField()
     tenant = models.ForeignKey("tenants.Tenant", models.CASCADE, related_name="+")
     spec = models.JSONField()
-    # Set once it was submitted; the key makes a second try the same job.
+    # Set in the transaction that submits it: an arrival becomes one job.
     job = models.ForeignKey(Job, models.SET_NULL, null=True, blank=True, related_name="arrivals")
+    refused = models.CharField(max_length=300, blank=True, help_text="Why it became no job.")
 
     class Meta:
         indexes = [
             models.Index(
                 fields=["cluster", "at"],
                 name="arrival_due",
-                condition=models.Q(job__isnull=True),
+                condition=models.Q(job__isnull=True, refused=""),
             ),
         ]
 

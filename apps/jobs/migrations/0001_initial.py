@@ -85,6 +85,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('at', models.DateTimeField()),
                 ('spec', models.JSONField()),
+                ('refused', models.CharField(blank=True, help_text='Why it became no job.', max_length=300)),
                 ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='arrivals', to='backends.cluster')),
                 ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tenants.tenant')),
                 ('job', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='arrivals', to='jobs.job')),
@@ -165,7 +166,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='arrival',
-            index=models.Index(condition=models.Q(('job__isnull', True)), fields=['cluster', 'at'], name='arrival_due'),
+            index=models.Index(condition=models.Q(('job__isnull', True), ('refused', '')), fields=['cluster', 'at'], name='arrival_due'),
         ),
         migrations.AddConstraint(
             model_name='member',
