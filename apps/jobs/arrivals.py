@@ -1,0 +1,120 @@
+"""Submit what a replayed trace or a made workload brings, each job at its own instant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from apps.backends.models import Cluster, Pool
+from apps.common.errors import DomainError, Invalid
+from apps.jobs.models import Arrival
+from apps.jobs.services import JobSpec, submit_many
+from apps.queues.models import PriorityClass
+
+BATCH = 1_000
+
+SPEC_KEYS = frozenset(
+    {
+        "name",
+        "pool",
+        "size",
+        "gpus_per_member",
+        "min_size",
+        "topology",
+        "limit_seconds",
+        "priority_class",
+        "nice",
+        "workload",
+        "retry_limit",
+    }
+)
+"""What ``Arrival.spec`` may hold: the words of JobSpec; pool and priority class by name."""
+
+
+def due(cluster: Cluster, *, now: datetime) -> QuerySet[Arrival]:
+    """Return the arrivals whose instant has come and that are no jobs yet, in order."""
+    return Arrival.objects.filter(
+        cluster=cluster, at__lte=now, job__isnull=True, refused=""
+    ).order_by("at", "pk")
+
+
+def submit_due(cluster: Cluster, *, now: datetime) -> int:
+    """Submit each arrival with ``at`` <= ``now`` at its own ``at``; return how many jobs it made.
+
+    Safe to repeat, and to run twice at once: a batch of jobs and the mark on their arrivals are
+    one transaction. What no rule allows (an archived tenant, a closed queue) is marked refused.
+    """
+    made = 0
+    # The look is outside a transaction, which on SQLite would wait for every other writer.
+    while keys := list(due(cluster, now=now).values_list("pk", flat=True)[:BATCH]):
+        made += _submit(cluster, keys)
+    return made
+
+
+@transaction.atomic
+def _submit(cluster: Cluster, keys: Sequence[int]) -> int:
+    """Submit a batch whole; the rows are claimed by their lock and looked at again."""
+    rows = list(
+        Arrival.objects.select_for_update(of=("self",))
+        .filter(pk__in=keys, job__isnull=True, refused="")
+        .select_related("tenant")
+        .order_by("at", "pk")
+    )
+    pools = {pool.name: pool for pool in Pool.objects.filter(cluster=cluster)}
+    for pool in pools.values():
+        pool.cluster = cluster
+    classes = {row.name: row for row in PriorityClass.objects.all()}
+    _submit_rows(cluster, rows, pools, classes)
+    Arrival.objects.bulk_update(rows, ["job", "refused"], batch_size=BATCH // 4)
+    return sum(row.job_id is not None for row in rows)
+
+
+def _submit_rows(
+    cluster: Cluster,
+    rows: Sequence[Arrival],
+    pools: Mapping[str, Pool],
+    classes: Mapping[str, PriorityClass],
+) -> None:
+    """Give each row its job or its refusal; a batch with a refusal in it is halved to find it."""
+    try:
+        with transaction.atomic():
+            specs = [_spec(cluster, row, pools, classes) for row in rows]
+            jobs = submit_many(specs, at=[row.at for row in rows])
+    except DomainError as error:
+        if len(rows) == 1:
+            rows[0].refused = error.message[:300]
+            return
+        middle = len(rows) // 2
+        _submit_rows(cluster, rows[:middle], pools, classes)
+        _submit_rows(cluster, rows[middle:], pools, classes)
+        return
+    for row, job in zip(rows, jobs, strict=True):
+        row.job = job
+
+
+def _spec(
+    cluster: Cluster,
+    row: Arrival,
+    pools: Mapping[str, Pool],
+    classes: Mapping[str, PriorityClass],
+) -> JobSpec:
+    asked: dict[str, Any] = dict(row.spec)
+    if unknown := sorted(set(asked) - SPEC_KEYS):
+        raise Invalid(f"An arrival has no {unknown[0]}.", field=unknown[0])
+    pool = pools.get(asked.pop("pool", ""))
+    if pool is None:
+        raise Invalid(f"{cluster} has no such pool.", field="pool")
+    wanted = asked.pop("priority_class", None)
+    if wanted is not None and wanted not in classes:
+        raise Invalid(f"There is no priority class called {wanted}.", field="priority_class")
+    return JobSpec(
+        tenant=row.tenant,
+        cluster=cluster,
+        pool=pool,
+        priority_class=None if wanted is None else classes[wanted],
+        **{"name": "", "size": 1, "gpus_per_member": 1, **asked},
+    )
