@@ -18,9 +18,7 @@ def decay(usage: float, elapsed_us: int, half_life_us: int | None) -> float:
     return usage * math.exp2(-elapsed_us / _positive(half_life_us))
 
 
-def charge(
-    gpus: float, start_us: int, end_us: int, at_us: int, half_life_us: int | None
-) -> float:
+def charge(gpus: float, start_us: int, end_us: int, at_us: int, half_life_us: int | None) -> float:
     """Return the decayed GPU-hours, as of ``at_us``, of GPUs used from ``start_us`` to ``end_us``.
 
     The integral of ``gpus · 2^(-(at - t) / half-life)`` over t; what lies after ``at_us`` is not
