@@ -15,17 +15,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of cluster and the adapter's factory, as ``module:callable``."""
+    """A kind of cluster and the adapter's factory, as ``module:callable``.
+
+    ``world`` is the module with the hands on a simulated world; empty: the cluster is real.
+    """
 
     name: str
     label: str
     factory: str
+    world: str = ""
 
 
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("simulator", "Simulator", "apps.backends.adapters.simulator:open_backend"),
+        Kind(
+            "simulator",
+            "Simulator",
+            "apps.backends.adapters.simulator:open_backend",
+            world="apps.backends.adapters.simulator",
+        ),
     )
 }
 

@@ -1,12 +1,10 @@
 """The embedded simulated cluster: a backend with a world of its own, not a mock."""
 
 from apps.backends.adapters.simulator.backend import SimulatorBackend, open_backend
-from apps.backends.adapters.simulator.world import NodeChange, SimNode, World
+from apps.backends.adapters.simulator.world import World
 from apps.backends.adapters.simulator.worlds import forget_world, world_of
 
 __all__ = [
-    "NodeChange",
-    "SimNode",
     "SimulatorBackend",
     "World",
     "forget_world",

@@ -12,7 +12,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
@@ -29,34 +29,11 @@ from apps.backends.port import (
     Sample,
     SeenAttempt,
 )
+from apps.backends.worlds import NodeChange, SimNode
 from apps.common.errors import Invalid
 from apps.common.time import from_us, to_us
 
 NODE_STATES = ("up", "drained", "down")
-
-
-@dataclass(frozen=True, slots=True)
-class SimNode:
-    """A node to be put into a world; one with GPUs of two pools is two of these."""
-
-    name: str
-    pool: str
-    gpus: int
-    rack: str = ""
-    nvlink: str = ""
-    state: str = "up"
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeChange:
-    """A failure, drain or repair that the world will bring; the same ``key`` is planned once."""
-
-    at: datetime
-    node: str
-    state: str
-    reason: str = ""
-    key: str | None = None
 
 
 class World:
