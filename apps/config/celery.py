@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.signals import after_task_publish, beat_init, setup_logging
 from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "apps.config.settings")
@@ -20,3 +22,20 @@ app.conf.beat_schedule = {
         "options": {"expires": settings.TICK_SECONDS},
     },
 }
+
+
+@setup_logging.connect(weak=False)
+def _leave_logging_alone(**_: Any) -> None:
+    """Keep Celery from setting up logging: Django has done it, by settings.LOGGING."""
+
+
+@beat_init.connect(weak=False)
+def _show_a_pulse(**_: Any) -> None:
+    """In the beat process alone, leave a mark of each message sent (apps.config.health)."""
+    from apps.config.health import beat_once
+
+    def _sent(**_: Any) -> None:
+        beat_once()
+
+    beat_once()
+    after_task_publish.connect(_sent, weak=False)

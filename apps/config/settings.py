@@ -8,24 +8,43 @@ from typing import Any
 import django_stubs_ext
 from django.core.exceptions import ImproperlyConfigured
 
-from apps.config.env import BASE_DIR, env, one_of, report_zone, seconds
+from apps.config.env import (
+    BASE_DIR,
+    database,
+    flag,
+    kept_secret,
+    one_of,
+    redis_url,
+    refuse_unknown,
+    report_zone,
+    seconds,
+    text,
+    whole,
+    words,
+)
 
 django_stubs_ext.monkeypatch()
 
 # What runs -------------------------------------------------------------------------------------
 MODE = one_of("ROLLCALL_MODE", "development", ("development", "demo", "production"))
-DEBUG = env.bool("DEBUG", default=False)
+PRODUCTION = MODE == "production"
 DEMO = MODE == "demo"
-DATA_DIR = Path(env.str("ROLLCALL_DATA", default=str(BASE_DIR / ".demo")))
+DEBUG = flag("DEBUG", default=False)
+DATA_DIR = Path(text("ROLLCALL_DATA", str(BASE_DIR / ".demo")))
 
-SECRET_KEY = env.str("SECRET_KEY", default="")
+SECRET_KEY = text("SECRET_KEY")
+if not SECRET_KEY and PRODUCTION:
+    raise ImproperlyConfigured("SECRET_KEY must be set in production.")
+if not SECRET_KEY and DEMO:
+    SECRET_KEY = kept_secret(DATA_DIR / "secret_key")
 if not SECRET_KEY:
-    if MODE == "production":
-        raise ImproperlyConfigured("SECRET_KEY must be set in production.")
-    SECRET_KEY = "not-a-secret-only-for-development-and-the-demo"  # noqa: S105  the demo listens on 127.0.0.1
+    SECRET_KEY = "not-a-secret-only-for-development"  # noqa: S105  refused in production, above
+# Older keys still open what they signed: put the new one first, the old ones here, for a while.
+SECRET_KEY_FALLBACKS = words("SECRET_KEY_FALLBACKS", [])
 
-ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
-CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+_LOCAL = ["127.0.0.1", "localhost", "[::1]"]
+ALLOWED_HOSTS = words("ALLOWED_HOSTS", [] if PRODUCTION else _LOCAL)
+CSRF_TRUSTED_ORIGINS = words("CSRF_TRUSTED_ORIGINS", [])
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -52,9 +71,11 @@ INSTALLED_APPS = [
     "apps.scheduling",
     "apps.console",
     "apps.api",
+    "apps.config",
 ]
 
 MIDDLEWARE = [
+    "apps.config.logs.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -86,16 +107,14 @@ TEMPLATES = [
 ]
 
 # Facts -----------------------------------------------------------------------------------------
-DATABASE_URL = env.str("DATABASE_URL", default="")
-if DATABASE_URL:
-    _database: dict[str, Any] = env.db_url("DATABASE_URL")
-    if "postgresql" not in _database["ENGINE"]:
-        raise ImproperlyConfigured("DATABASE_URL must be a postgres:// address, or unset for SQLite.")
+_database = database("DATABASE_URL")
+if _database is not None:
     # A long-lived connection: a new one per request costs three times as much.
     _database |= {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
-elif MODE == "production":
+elif PRODUCTION:
     raise ImproperlyConfigured("DATABASE_URL must be set in production.")
 else:
+    DATA_DIR.mkdir(parents=True, exist_ok=True)
     _database = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": DATA_DIR / "rollcall.sqlite3",
@@ -110,7 +129,7 @@ else:
 DATABASES = {"default": _database}
 
 # Worlds of simulated clusters, one SQLite file each; not the product's facts.
-SIMULATOR_DIR = Path(env.str("SIMULATOR_DIR", default=str(DATA_DIR / "worlds")))
+SIMULATOR_DIR = Path(text("SIMULATOR_DIR", str(DATA_DIR / "worlds")))
 
 # Who ---------------------------------------------------------------------------------------------
 AUTH_USER_MODEL = "accounts.User"
@@ -139,15 +158,29 @@ USAGE_SCOPE = one_of("USAGE_SCOPE", "cluster", ("cluster", "all"))
 
 # Static files --------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
-STATIC_ROOT = Path(env.str("STATIC_ROOT", default=str(DATA_DIR / "static")))
+STATIC_ROOT = Path(text("STATIC_ROOT", str(DATA_DIR / "static")))
 STATICFILES_DIRS = [BASE_DIR / "static"]
+# Names with a hash and a gzip beside them, but while one develops: there a file is served as it is.
+WHITENOISE_USE_FINDERS = MODE == "development"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+        if WHITENOISE_USE_FINDERS
+        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    },
+}
 
 # The tick ------------------------------------------------------------------------------------------
 TICK_SECONDS = seconds("TICK_SECONDS", 2)
 LEASE_SECONDS = seconds("LEASE_SECONDS", 15)
-REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+if LEASE_SECONDS < TICK_SECONDS:
+    raise ImproperlyConfigured("LEASE_SECONDS must not be below TICK_SECONDS.")
+REDIS_URL = redis_url("REDIS_URL", "redis://127.0.0.1:6379/0")
 CELERY_BROKER_URL = REDIS_URL
+CELERY_TASK_DEFAULT_QUEUE = "ticks"
 CELERY_TASK_IGNORE_RESULT = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_MAX_LOOP_INTERVAL = TICK_SECONDS
@@ -165,3 +198,65 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {"TITLE": "Rollcall", "VERSION": "1"}
+
+# Safety --------------------------------------------------------------------------------------------
+# Everything goes over HTTPS in production; HTTPS=no is for a network that is safe without.
+HTTPS = flag("HTTPS", default=PRODUCTION)
+TRUST_PROXY = flag("TRUST_PROXY", default=False)
+HSTS_SECONDS = whole("HSTS_SECONDS", 31_536_000 if HTTPS else 0)
+if PRODUCTION:
+    if DEBUG:
+        raise ImproperlyConfigured("DEBUG must not be on in production: its pages show settings.")
+    if not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS:
+        raise ImproperlyConfigured("ALLOWED_HOSTS must name the hosts of this site, not all (*).")
+    if len(SECRET_KEY) < 50:
+        raise ImproperlyConfigured("SECRET_KEY must have 50 characters or more.")
+if not HTTPS and (HSTS_SECONDS or TRUST_PROXY):
+    raise ImproperlyConfigured("HSTS_SECONDS and TRUST_PROXY mean nothing with HTTPS=no.")
+SECURE_SSL_REDIRECT = HTTPS
+# The health check asks from inside, without TLS.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUST_PROXY else None
+SECURE_HSTS_SECONDS = HSTS_SECONDS
+SECURE_HSTS_INCLUDE_SUBDOMAINS = HSTS_SECONDS > 0
+# To be on the browsers' preload list is the choice of the domain's owner.
+SILENCED_SYSTEM_CHECKS = ["security.W021"]
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_NAME = "rollcall_session"
+SESSION_COOKIE_AGE = 14 * 24 * 3600
+SESSION_COOKIE_SECURE = HTTPS
+CSRF_COOKIE_SECURE = HTTPS
+# A form of a thousand fields is not ours.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
+# In memory, per process: a page must not need Redis.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+
+# Words to the operators ------------------------------------------------------------------------------
+LOG_LEVEL = one_of("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"request_id": {"()": "apps.config.logs.RequestIdFilter"}},
+    "formatters": {"line": {"()": "apps.config.logs.LineFormatter"}},
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": "line",
+            "filters": ["request_id"],
+        },
+    },
+    "root": {"handlers": ["console"], "level": LOG_LEVEL},
+    "loggers": {
+        "django": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
+        "django.server": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
+        "django.db.backends": {"level": "INFO"},
+        # Two lines for every tick would hide the rest.
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
+    },
+}
+
+refuse_unknown()

@@ -3,7 +3,10 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from apps.config.health import healthz
+
 urlpatterns = [
+    path("healthz", healthz, name="healthz"),
     path("admin/", admin.site.urls),
     path("api/", include("apps.api.urls")),
     path("", include("apps.console.urls")),
