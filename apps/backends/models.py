@@ -28,7 +28,9 @@ class Cluster(models.Model):
     name = models.SlugField(max_length=60, unique=True)
     kind = models.CharField(max_length=20, choices=kind_choices)
     grade = models.CharField(max_length=10, choices=Grade, default=Grade.OBSERVE)
-    options = models.JSONField(default=dict, blank=True, help_text="What its kind needs to reach it.")
+    options = models.JSONField(
+        default=dict, blank=True, help_text="What its kind needs to reach it."
+    )
     created_at = models.DateTimeField(default=timezone.now)
     archived_at = models.DateTimeField(null=True, blank=True)
 
@@ -42,7 +44,9 @@ class Cluster(models.Model):
     # A virtual clock stands at clock_now, and goes on by clock_step to clock_until; no clock_until:
     # until it has caught up with wall time. No clock_now: wall time.
     clock_now = models.DateTimeField(null=True, blank=True)
-    clock_step = models.PositiveIntegerField(default=60, help_text="Seconds a virtual tick goes on.")
+    clock_step = models.PositiveIntegerField(
+        default=60, help_text="Seconds a virtual tick goes on."
+    )
     clock_until = models.DateTimeField(null=True, blank=True)
 
     # The lease, in wall time.
@@ -72,7 +76,9 @@ class Pool(models.Model):
     fraction_numerator = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])
     fraction_denominator = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)])
     usage_weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.0)])
-    idle_below = models.FloatField(default=0.05, help_text="Utilisation below this is idle (0 to 1).")
+    idle_below = models.FloatField(
+        default=0.05, help_text="Utilisation below this is idle (0 to 1)."
+    )
     idle_grace_seconds = models.PositiveIntegerField(default=900)
 
     class Meta:
@@ -98,7 +104,9 @@ class Node(models.Model):
     pool = models.ForeignKey(Pool, models.PROTECT, related_name="nodes")
     name = models.CharField(max_length=120)
     gpus = models.PositiveIntegerField()
-    foreign_gpus = models.PositiveIntegerField(default=0, help_text="Used by work that is not ours.")
+    foreign_gpus = models.PositiveIntegerField(
+        default=0, help_text="Used by work that is not ours."
+    )
     rack = models.CharField(max_length=60, blank=True)
     nvlink = models.CharField(max_length=60, blank=True)
     state = models.CharField(max_length=10, choices=NodeState, default=NodeState.UP)
@@ -109,7 +117,9 @@ class Node(models.Model):
     class Meta:
         ordering = ["name", "pool_id"]
         constraints = [
-            models.UniqueConstraint(fields=["cluster", "name", "pool"], name="one_row_per_node_pool"),
+            models.UniqueConstraint(
+                fields=["cluster", "name", "pool"], name="one_row_per_node_pool"
+            ),
         ]
 
     def __str__(self) -> str:
