@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from apps.engine import fairshare
+from apps.engine.draft import Draft, Limits, Outcome
 from apps.engine.errors import Refused
 from apps.engine.ground import Ground, Members
 from apps.engine.lending import Kept
@@ -37,7 +38,7 @@ from apps.engine.types import (
     Verdict,
     Verdicts,
 )
-from apps.engine.walk import Draft, Limits, Outcome, Walk
+from apps.engine.walk import Walk
 
 BACKFILLS = ("easy", "none")
 LACKS_ROOM = (Reason.CAPACITY, Reason.PLACEMENT, Reason.RESERVED)

@@ -55,3 +55,18 @@ class Kept:
         """Copy, to look ahead."""
         used = [u + e for u, e in zip(self.used, self.extra, strict=True)]
         return Kept(self.parents, self.bottom_up, self.guarantee, used)
+
+
+class Lack:
+    """What is kept from a tenant at later instants, asked in ascending order."""
+
+    def __init__(self, kept: Kept, ends: list[tuple[int, int, int, int]], tenant: int) -> None:
+        self.kept, self.ends, self.tenant = kept, ends, tenant
+        self.seen = 0
+
+    def __call__(self, at: int) -> int:
+        while self.seen < len(self.ends) and self.ends[self.seen][0] <= at:
+            _, _, freed, tenant = self.ends[self.seen]
+            self.kept.count(tenant, -freed)
+            self.seen += 1
+        return self.kept.withheld(self.tenant)

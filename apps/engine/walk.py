@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from apps.engine.draft import Draft, Limits, Outcome
 from apps.engine.ground import Ground
-from apps.engine.lending import Kept
+from apps.engine.lending import Kept, Lack
 from apps.engine.placement import Placer, Room, Spots, place
 from apps.engine.quotas import UNLIMITED
 from apps.engine.reservation import Behind, Reservation, Wanted, reserve
@@ -20,39 +20,6 @@ MAIN = 0
 
 Row = tuple[int, int, int, int]
 """(instant by which it ends, position, GPUs, tenant)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Draft:
-    """The verdicts as they are made, by pending index."""
-
-    reason: Ints
-    needed: Ints
-    available: Ints
-    tenant: Ints
-    for_job: Ints
-    until: Ints
-    forecast: Ints
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one pool's walk decided."""
-
-    starts: dict[int, list[int]] = field(default_factory=dict)  # nodes by rank
-    holds: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # (rank, node)
-    timed_out: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Limits:
-    """The tenants' side, for one pool."""
-
-    parents: list[int]
-    used: list[int]  # moved by starts
-    ceiling: list[int]
-    guarantee: list[int]
-    weightless: list[bool]
 
 
 class Walk:
@@ -355,7 +322,7 @@ class Walk:
             self.counted = 0
             idle = self.idle.total - self.kept.withheld(self.tenant[k])
             most_now = max(idle, 0) // gpus
-            lack = _Lack(self.kept.copy(), ends, self.tenant[k])
+            lack = Lack(self.kept.copy(), ends, self.tenant[k])
         wanted = Wanted(self.job[k], size, gpus, domains, possible, self._held(k), most_now)
         rows = [(at, position, freed) for at, position, freed, _ in ends]
         kept = reserve(wanted, self.free, rows, self.how, self.waste, lack)
@@ -488,18 +455,3 @@ class Walk:
         rows += [(next(ranks), nodes[p]) for p in sorted(left) for _ in range(left[p])]
         if rows:
             self.out.holds[self.job[k]] = sorted(rows)
-
-
-class _Lack:
-    """What is kept from a tenant at later instants, asked in ascending order."""
-
-    def __init__(self, kept: Kept, ends: list[Row], tenant: int) -> None:
-        self.kept, self.ends, self.tenant = kept, ends, tenant
-        self.seen = 0
-
-    def __call__(self, at: int) -> int:
-        while self.seen < len(self.ends) and self.ends[self.seen][0] <= at:
-            _, _, freed, tenant = self.ends[self.seen]
-            self.kept.count(tenant, -freed)
-            self.seen += 1
-        return self.kept.withheld(self.tenant)
