@@ -39,3 +39,23 @@ def _positive(half_life_us: int) -> int:
     if half_life_us <= 0:
         raise ValueError("A half-life must be longer than 0; None means no decay.")
     return half_life_us
+
+
+def back_at_share_in(
+    usage: float, siblings: float, share: float, half_life_us: int | None
+) -> float | None:
+    """Return the microseconds until a tenant over its share is back at it, 0 if it is not over.
+
+    ``H · log2(r)``, r being its usage ÷ what would be its share beside its siblings' usage, if
+    that stays. None: never, for want of decay, of a share, or of anybody else's usage.
+    """
+    if usage <= 0:
+        return 0.0
+    if share >= 1:
+        return 0.0
+    at_share = siblings * share / (1 - share)
+    if usage <= at_share:
+        return 0.0
+    if half_life_us is None or at_share <= 0:
+        return None
+    return _positive(half_life_us) * math.log2(usage / at_share)
