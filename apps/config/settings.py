@@ -85,6 +85,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "apps.console.middleware.ContentPolicyMiddleware",
 ]
 
 ROOT_URLCONF = "apps.config.urls"
@@ -101,6 +102,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "apps.console.context.shell",
             ],
         },
     },
@@ -160,6 +162,11 @@ USAGE_SCOPE = one_of("USAGE_SCOPE", "cluster", ("cluster", "all"))
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(text("STATIC_ROOT", str(DATA_DIR / "static")))
 STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "apps.console.finders.PlotlyFinder",
+]
 # Names with a hash and a gzip beside them, but while one develops: there a file is served as it is.
 WHITENOISE_USE_FINDERS = MODE == "development"
 STORAGES = {

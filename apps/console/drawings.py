@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from apps.common.time import MICROSECOND
 
@@ -19,6 +19,7 @@ ROWS_BY_MEMBER = 64
 ROWS_BY_NODE = 512
 MINI_ROWS = 16
 STEP_HEIGHT = 160
+NEEDED_Y = 8.0  # percent from the top: where a gang is whole
 STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 
 
@@ -154,24 +155,18 @@ def waterfall(gang: Gang) -> Waterfall:
     timeout = None
     if gang.timeout_us is not None and gang.since_us + gang.timeout_us <= scale.end_us:
         timeout = scale.at(gang.since_us + gang.timeout_us)
-    ticks = _seconds_axis(scale)
-    shared = {
-        "ticks": ticks,
-        "start": start,
-        "timeout": timeout,
-        "waits_until_now": gang.outcome == "waiting",
-        "started": gang.started,
-    }
+    plain = Waterfall(
+        "steps",
+        (),
+        STEP_HEIGHT,
+        ticks=_seconds_axis(scale),
+        start=start,
+        timeout=timeout,
+        waits_until_now=gang.outcome == "waiting",
+        started=gang.started,
+    )
     if gang.size > ROWS_BY_NODE:
-        needed = gang.size * gang.gpus_per_member
-        return Waterfall(
-            "steps",
-            (),
-            STEP_HEIGHT,
-            path=_step_path(gang, scale),
-            needed_y=round(100 - 100 * 0.92, 2) if needed else 0.0,
-            **shared,
-        )
+        return replace(plain, path=_step_path(gang, scale), needed_y=NEEDED_Y)
     by_node = gang.size > ROWS_BY_MEMBER
     groups = _by_node(gang) if by_node else [(f"r{r}", [r]) for r in range(gang.size)]
     held_of: dict[int, list[Held]] = {}
@@ -181,7 +176,8 @@ def waterfall(gang: Gang) -> Waterfall:
         _row(gang, scale, index, name, ranks, held_of, by_node)
         for index, (name, ranks) in enumerate(groups)
     )
-    return Waterfall("nodes" if by_node else "members", rows, ROW * len(rows), **shared)
+    shape = "nodes" if by_node else "members"
+    return replace(plain, shape=shape, rows=rows, height=ROW * len(rows))
 
 
 def mini(gang: Gang, width: float = 100.0) -> Mini:
@@ -357,11 +353,11 @@ def _bar(kind: str, x: float, end: float) -> Bar:
 
 
 def _step_path(gang: Gang, scale: _Scale) -> str:
-    """Draw GPUs held over time; the gang's need is at 92 % of the height."""
+    """Draw GPUs held over time; the gang is whole at NEEDED_Y."""
     needed = max(1, gang.size * gang.gpus_per_member)
 
     def y(gpus: int) -> float:
-        return round(100 - 92 * gpus / needed, 2)
+        return round(100 - (100 - NEEDED_Y) * gpus / needed, 2)
 
     path, level = ["M0 100"], 0
     for at, gpus in steps(gang.held):
