@@ -1,0 +1,393 @@
+"""Write intervals down: the only writer of the only source of usage and cost.
+
+Every call is safe to repeat, runs in the caller's transaction, and takes a few queries however
+many rows it is about. Instants are microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.db import connection
+from django.db.models import Q
+
+from apps.backends.models import Cluster, Node, NodeState
+from apps.common.time import to_us
+from apps.jobs.models import Attempt, Reservation
+from apps.ledger.models import Interval, IntervalKind
+from apps.ledger.rollup import lower_mark
+from apps.ledger.usage import Change, book
+from apps.queues.models import PriorityClass
+
+HELD_IDLE, UNKNOWN, STRANDED, FOREIGN = "held_idle", "unknown", "stranded", "foreign"
+
+
+def node_seen(nodes: Sequence[Node], *, at_us: int) -> None:
+    """Make the open node intervals match these nodes of one cluster, from ``at_us`` on.
+
+    A node that is gone has none; GPUs used by work that is not ours are a mark on it. Members and
+    holds on a node that stopped or started being up are closed and opened again at that instant.
+    """
+    if not nodes:
+        return
+    open_rows = {
+        (row.kind, row.node_id): row
+        for row in Interval.objects.filter(
+            Q(kind=IntervalKind.NODE) | Q(kind=IntervalKind.MARK, state=FOREIGN),
+            cluster_id=nodes[0].cluster_id,
+            end_us__isnull=True,
+        )
+    }
+    book_ = _Book()
+    turned: dict[int, bool] = {}
+    for node in nodes:
+        here = node.gone_at is None
+        row = open_rows.get((IntervalKind.NODE, node.pk))
+        was_out = row is not None and row.state != NodeState.UP
+        is_out = here and node.state != NodeState.UP
+        if was_out != is_out:
+            turned[node.pk] = is_out
+        for kind, state, gpus in (
+            (IntervalKind.NODE, node.state, node.gpus),
+            (IntervalKind.MARK, FOREIGN, min(node.foreign_gpus, node.gpus)),
+        ):
+            wanted = (state, gpus) if here and gpus else None
+            book_.match(open_rows.get((kind, node.pk)), node, kind, wanted, at_us)
+    if turned:
+        for row in Interval.objects.filter(
+            kind__in=[IntervalKind.MEMBER, IntervalKind.HOLD],
+            node_id__in=list(turned),
+            end_us__isnull=True,
+        ):
+            out = turned[row.node_id or 0]
+            if row.on_drained != out:
+                book_.change(row, at_us, on_drained=out)
+    book_.write(nodes[0].cluster_id)
+
+
+def mark_gap(cluster: Cluster, *, since_us: int, until_us: int) -> None:
+    """Mark the time between two looks that lie too far apart: the last state is assumed there."""
+    if until_us <= since_us:
+        return
+    book_ = _Book()
+    for row in Interval.objects.filter(
+        cluster=cluster, kind=IntervalKind.NODE, end_us__isnull=True, start_us__lt=until_us
+    ):
+        gap = book_.change(row, since_us, assumed=True)
+        book_.change(gap, until_us, assumed=False)
+    book_.write(cluster.pk)
+
+
+def open_members(attempts: Sequence[Attempt], *, first_look_us: int) -> None:
+    """Open an interval per member from the attempt's start, at the earliest the first look.
+
+    Needs ``attempt.job`` and ``attempt.members`` loaded; attempts that have intervals are left.
+    """
+    begun = [attempt for attempt in attempts if attempt.started_at is not None]
+    if not begun:
+        return
+    known = set(
+        Interval.objects.filter(
+            kind=IntervalKind.MEMBER, attempt_id__in=[attempt.pk for attempt in begun]
+        )
+        .values_list("attempt_id", flat=True)
+        .distinct()
+    )
+    begun = [attempt for attempt in begun if attempt.pk not in known]
+    if not begun:
+        return
+    cluster_id = begun[0].job.cluster_id
+    factors = dict(
+        PriorityClass.objects.filter(
+            pk__in={attempt.job.priority_class_id for attempt in begun}
+        ).values_list("pk", "usage_factor")
+    )
+    out = _nodes_out(cluster_id)
+    rows: list[Interval] = []
+    changes: list[Change] = []
+    for attempt in begun:
+        assert attempt.started_at is not None  # noqa: S101  filtered above; tells mypy
+        job = attempt.job
+        start_us = max(to_us(attempt.started_at), first_look_us)
+        factor = factors[job.priority_class_id]
+        members = list(attempt.members.all())
+        rows += [
+            Interval(
+                cluster_id=cluster_id,
+                pool_id=job.pool_id,
+                kind=IntervalKind.MEMBER,
+                node_id=member.node_id,
+                tenant_id=job.tenant_id,
+                job_id=job.pk,
+                attempt_id=attempt.pk,
+                rank=member.rank,
+                gpus=job.gpus_per_member,
+                start_us=start_us,
+                usage_factor=factor,
+                on_drained=member.node_id in out,
+            )
+            for member in members
+        ]
+        gpus = len(members) * job.gpus_per_member
+        changes.append(Change(job.tenant_id, job.pool_id, gpus * factor, start_us))
+    Interval.objects.bulk_create(rows, batch_size=1000)
+    book(cluster_id, changes)
+    lower_mark(cluster_id, min(row.start_us for row in rows))
+
+
+def close_members(ends: Mapping[int, int]) -> None:
+    """End the members of attempts (id → instant), and the marks on them, and book their usage.
+
+    An end before the start is clipped to the start; one earlier than an end already known corrects
+    it.
+    """
+    if not ends:
+        return
+    changed: list[tuple[int, int]] = []
+    changes: dict[int, list[Change]] = {}
+    lowest: dict[int, int] = {}
+    rows = Interval.objects.filter(
+        attempt_id__in=list(ends), kind__in=[IntervalKind.MEMBER, IntervalKind.MARK]
+    ).values_list(
+        "pk", "kind", "attempt_id", "cluster_id", "tenant_id", "pool_id",
+        "gpus", "usage_factor", "start_us", "end_us",
+    )  # fmt: skip
+    for pk, kind, attempt_id, cluster_id, tenant_id, pool_id, gpus, factor, start, before in rows:
+        end = max(start, ends[attempt_id or 0])
+        if before is not None and before <= end:
+            continue
+        changed.append((end, pk))
+        lowest[cluster_id] = min(end, lowest.get(cluster_id, end))
+        if kind == IntervalKind.MEMBER and tenant_id is not None:
+            of_cluster = changes.setdefault(cluster_id, [])
+            of_cluster.append(Change(tenant_id, pool_id, -gpus * factor, end))
+            if before is not None:
+                of_cluster.append(Change(tenant_id, pool_id, gpus * factor, before))
+    _set_ends(changed)
+    for cluster_id, of_cluster in changes.items():
+        book(cluster_id, of_cluster)
+    for cluster_id, at_us in lowest.items():
+        lower_mark(cluster_id, at_us)
+
+
+def open_holds(
+    reservation: Reservation, members: Sequence[tuple[int, Node]], *, at_us: int
+) -> None:
+    """Hold each member's GPUs on its node from ``at_us`` on; one held elsewhere moves there."""
+    held = {
+        row.rank: row
+        for row in Interval.objects.filter(
+            reservation=reservation, kind=IntervalKind.HOLD, end_us__isnull=True
+        )
+    }
+    job = reservation.job
+    book_ = _Book()
+    for rank, node in members:
+        row = held.get(rank)
+        if row is not None:
+            if row.node_id == node.pk:
+                continue
+            book_.end(row, at_us)
+        book_.begin(
+            Interval(
+                cluster_id=job.cluster_id,
+                pool_id=job.pool_id,
+                kind=IntervalKind.HOLD,
+                node_id=node.pk,
+                tenant_id=job.tenant_id,
+                job_id=job.pk,
+                reservation_id=reservation.pk,
+                rank=rank,
+                gpus=job.gpus_per_member,
+                start_us=at_us,
+                on_drained=node.state != NodeState.UP and node.gone_at is None,
+            )
+        )
+    book_.write(job.cluster_id)
+
+
+def close_holds(
+    reservation: Reservation, *, at_us: int, ranks: Sequence[int] | None = None
+) -> None:
+    """Give back what a reservation holds, or what these ranks of it hold."""
+    rows = Interval.objects.filter(reservation=reservation, kind=IntervalKind.HOLD).filter(
+        Q(end_us__isnull=True) | Q(end_us__gt=at_us)
+    )
+    if ranks is not None:
+        rows = rows.filter(rank__in=ranks)
+    book_ = _Book()
+    for row in rows:
+        book_.end(row, at_us)
+    book_.write(reservation.job.cluster_id)
+
+
+def set_marks(
+    cluster: Cluster,
+    *,
+    at_us: int,
+    held_idle: Mapping[int, int],
+    stranded: Mapping[int, int],
+    unknown: Mapping[int, int] | None = None,
+) -> None:
+    """Make the open marks of a cluster match what a tick judged, from ``at_us`` on.
+
+    ``held_idle`` and ``unknown`` are attempt id → GPUs, ``stranded`` is node id → GPUs. What is
+    allocated and in neither is at work; ``unknown`` None: no attempt's utilisation is unknown.
+    """
+    wanted: dict[tuple[str, int], int] = {}
+    for state, gpus_of in ((HELD_IDLE, held_idle), (UNKNOWN, unknown or {}), (STRANDED, stranded)):
+        wanted |= {(state, pk): gpus for pk, gpus in gpus_of.items() if gpus > 0}
+    ended: list[tuple[int, int]] = []
+    lowest = at_us
+    for pk, state, attempt_id, node_id, gpus, start_us in Interval.objects.filter(
+        cluster=cluster,
+        kind=IntervalKind.MARK,
+        state__in=[HELD_IDLE, UNKNOWN, STRANDED],
+        end_us__isnull=True,
+    ).values_list("pk", "state", "attempt_id", "node_id", "gpus", "start_us"):
+        key = (state, (node_id if state == STRANDED else attempt_id) or 0)
+        if wanted.get(key) == gpus:
+            del wanted[key]
+        else:
+            ended.append((max(start_us, at_us), pk))
+    if ended or wanted:
+        _set_ends(ended)
+        Interval.objects.bulk_create(_marks(cluster, wanted, at_us), batch_size=1000)
+        lower_mark(cluster.pk, lowest)
+
+
+def _marks(cluster: Cluster, wanted: Mapping[tuple[str, int], int], at_us: int) -> list[Interval]:
+    """Return new marks with the pool, and where there is one the tenant and the job."""
+    pools = dict(
+        Node.objects.filter(pk__in=[pk for state, pk in wanted if state == STRANDED]).values_list(
+            "pk", "pool_id"
+        )
+    )
+    jobs = {
+        pk: (pool_id, tenant_id, job_id)
+        for pk, pool_id, tenant_id, job_id in Attempt.objects.filter(
+            pk__in={pk for state, pk in wanted if state != STRANDED}
+        ).values_list("pk", "job__pool_id", "job__tenant_id", "job_id")
+    }
+    rows = []
+    for (state, pk), gpus in wanted.items():
+        of: dict[str, Any]
+        if state == STRANDED:
+            of = {"node_id": pk, "pool_id": pools[pk]}
+        else:
+            pool_id, tenant_id, job_id = jobs[pk]
+            of = {
+                "attempt_id": pk, "pool_id": pool_id, "tenant_id": tenant_id, "job_id": job_id,
+            }  # fmt: skip
+        rows.append(
+            Interval(
+                cluster=cluster,
+                kind=IntervalKind.MARK,
+                state=state,
+                gpus=gpus,
+                start_us=at_us,
+                **of,
+            )
+        )
+    return rows
+
+
+def _nodes_out(cluster_id: int) -> set[int]:
+    """Return the nodes whose GPUs are unavailable when idle."""
+    return set(
+        Node.objects.filter(cluster_id=cluster_id, gone_at__isnull=True)
+        .exclude(state=NodeState.UP)
+        .values_list("pk", flat=True)
+    )
+
+
+def _set_ends(ends: Iterable[tuple[int, int]]) -> None:
+    """Set (end, pk) pairs: one prepared statement, many rows."""
+    rows = list(ends)
+    if rows:
+        table = connection.ops.quote_name(Interval._meta.db_table)
+        with connection.cursor() as cursor:
+            cursor.executemany(f"UPDATE {table} SET end_us = %s WHERE id = %s", rows)  # noqa: S608  the name is ours
+
+
+class _Book:
+    """Changes of intervals, gathered and written at once."""
+
+    def __init__(self) -> None:
+        self.new: list[Interval] = []
+        self.ends: list[tuple[int, int]] = []
+        self.edited: list[Interval] = []
+        self.lowest: int | None = None
+
+    def begin(self, row: Interval) -> Interval:
+        """Open an interval."""
+        self.new.append(row)
+        self._touch(row.start_us)
+        return row
+
+    def end(self, row: Interval, at_us: int) -> None:
+        """Close an interval, at the earliest at its start."""
+        row.end_us = max(row.start_us, at_us)
+        if row.pk is not None:
+            self.ends.append((row.end_us, row.pk))
+        self._touch(row.end_us)
+
+    def change(self, row: Interval, at_us: int, **fields: Any) -> Interval:
+        """Let an open interval go on with other values from an instant on."""
+        if row.start_us >= at_us:
+            if row.pk is not None:
+                self.edited.append(row)
+            after = row
+        else:
+            self.end(row, at_us)
+            values = {
+                field.attname: getattr(row, field.attname)
+                for field in Interval._meta.concrete_fields
+                if not field.primary_key
+            }
+            after = self.begin(Interval(**values | {"start_us": at_us, "end_us": None}))
+        for name, value in fields.items():
+            setattr(after, name, value)
+        self._touch(after.start_us)
+        return after
+
+    def match(
+        self,
+        row: Interval | None,
+        node: Node,
+        kind: IntervalKind,
+        wanted: tuple[str, int] | None,
+        at_us: int,
+    ) -> None:
+        """Make a node's open interval of a kind say ``wanted`` (state, GPUs), or end it."""
+        if row is not None:
+            if wanted is None:
+                self.end(row, at_us)
+            elif (row.state, row.gpus) != wanted:
+                self.change(row, at_us, state=wanted[0], gpus=wanted[1])
+        elif wanted is not None:
+            self.begin(
+                Interval(
+                    cluster_id=node.cluster_id,
+                    pool_id=node.pool_id,
+                    kind=kind,
+                    state=wanted[0],
+                    node_id=node.pk,
+                    gpus=wanted[1],
+                    start_us=at_us,
+                )
+            )
+
+    def write(self, cluster_id: int) -> None:
+        """Write all of it; roll-ups that it reaches back into are done again."""
+        _set_ends(self.ends)
+        if self.edited:
+            Interval.objects.bulk_update(self.edited, ["state", "gpus", "on_drained", "assumed"])
+        if self.new:
+            Interval.objects.bulk_create(self.new, batch_size=1000)
+        if self.lowest is not None:
+            lower_mark(cluster_id, self.lowest)
+
+    def _touch(self, at_us: int) -> None:
+        self.lowest = at_us if self.lowest is None else min(self.lowest, at_us)
