@@ -11,3 +11,7 @@ urlpatterns = [
     path("api/", include("apps.api.urls")),
     path("", include("apps.console.urls")),
 ]
+
+handler403 = "apps.console.errors.forbidden"
+handler404 = "apps.console.errors.not_found"
+handler500 = "apps.console.errors.broken"

@@ -1,0 +1,41 @@
+"""The pages of 403, 404 and 500: one sentence, a way on, and no hint of what there is."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+
+from apps.console.pages import PageInfo
+
+logger = logging.getLogger(__name__)
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Say that this is not theirs to do."""
+    page = PageInfo("", "Not allowed", "Not allowed")
+    return render(request, "403.html", {"page": page}, status=403)
+
+
+def expired(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Say that a form's protection did not match, and what helps."""
+    page = PageInfo("", "Not sent", "Not sent")
+    return render(request, "403.html", {"page": page, "expired": True}, status=403)
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Say that there is nothing here, the same for what does not exist and what is another's."""
+    page = PageInfo("", "Not found", "Not found")
+    return render(request, "404.html", {"page": page}, status=404)
+
+
+def broken(request: HttpRequest) -> HttpResponse:
+    """Say that it is our fault, with an id that stands in the log; nothing is queried."""
+    request_id = getattr(request, "request_id", "") or secrets.token_hex(4)
+    logger.error("answered 500 as %s: %s %s", request_id, request.method, request.path)
+    context: dict[str, Any] = {"request_id": request_id}
+    return HttpResponse(render_to_string("500.html", context), status=500)
