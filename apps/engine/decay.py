@@ -59,3 +59,15 @@ def back_at_share_in(
     if half_life_us is None or at_share <= 0:
         return None
     return _positive(half_life_us) * math.log2(usage / at_share)
+
+
+def limit(gpus: float, half_life_us: int | None) -> float:
+    """Return the GPU-hours that GPUs which never stop approach; infinite without decay."""
+    if half_life_us is None:
+        return math.inf
+    return gpus * _positive(half_life_us) / math.log(2) / HOUR_US
+
+
+def windowed(start_us: int, at_us: int, window_us: int | None) -> int:
+    """Return from when on an interval still counts at an instant; None: no window."""
+    return start_us if window_us is None else max(start_us, at_us - window_us)
