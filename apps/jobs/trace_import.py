@@ -136,9 +136,9 @@ def _fill(cluster: Cluster, pool: Pool, jobs: Iterator[TraceJob], now: datetime)
     while batch := list(islice(jobs, BATCH)):
         Arrival.objects.bulk_create(
             Arrival(
-                cluster=cluster,
+                cluster_id=cluster.pk,
                 at=job.at,
-                tenant=tenants.of(job.group),
+                tenant_id=tenants.of(job.group).pk,
                 spec=_spec(job, pool, cluster.name),
             )
             for job in batch

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -230,6 +231,7 @@ def _seconds(name: str, text: str) -> float:
     return value
 
 
+@lru_cache(maxsize=4_096)
 def _group(name: str, text: str) -> str:
     group = text.strip()
     if not group:
