@@ -1,6 +1,36 @@
-"""The addresses of the endpoints."""
+"""The addresses of the endpoints; each with or without a slash at its end."""
 
-from django.urls import URLPattern
+from __future__ import annotations
+
+from django.urls import include, path, re_path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework.routers import SimpleRouter
+
+from apps.api.clusters import Clusters
+from apps.api.endpoints import Nowhere
+from apps.api.jobs import Jobs
+from apps.api.me import Me, Tokens
+from apps.api.queues import Queues
+from apps.api.usage import UsageReport
 
 app_name = "api"
-urlpatterns: list[URLPattern] = []
+
+router = SimpleRouter()
+router.trailing_slash = "/?"
+router.register("jobs", Jobs, basename="job")
+router.register("clusters", Clusters, basename="cluster")
+router.register("queues", Queues, basename="queue")
+router.register("tokens", Tokens, basename="token")
+
+v1 = [
+    *router.urls,
+    re_path(r"^me/?$", Me.as_view({"get": "show"}), name="me"),
+    re_path(r"^usage/?$", UsageReport.as_view({"get": "show"}), name="usage"),
+]
+
+urlpatterns = [
+    path("v1/", include(v1)),
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
+    re_path(r"^.*$", Nowhere.as_view(), name="nowhere"),
+]

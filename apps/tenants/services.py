@@ -43,9 +43,9 @@ def _check_name(name: str, parent: Tenant | None, *, but: Tenant | None = None) 
     if "/" in name:
         raise Invalid("A tenant's name holds no slash: it separates names in paths.", field="name")
     # Archived siblings count: their path is still theirs. No two differ by case alone.
-    siblings = Tenant.objects.filter(parent=parent).exclude(pk=but.pk if but else None)
-    for sibling in siblings.values_list("name", flat=True):
-        if sibling.casefold() == name.casefold():
+    siblings = Tenant.objects.filter(parent=parent).values_list("pk", "name")
+    for pk, sibling in siblings:
+        if sibling.casefold() == name.casefold() and (but is None or but.pk != pk):
             raise Conflict(f"There is a tenant {sibling} there already.", field="name")
     path = f"{parent.path}/{name}" if parent else name
     if len(path) > PATH_LENGTH:

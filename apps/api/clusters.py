@@ -1,0 +1,135 @@
+"""Clusters as they were last seen, with their pools and the policy in force."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, ClassVar
+
+from django.db.models import Count, F, Sum
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.api.endpoints import Endpoint, Paging, page_schema, paged
+from apps.api.errors import NotFound, shown
+from apps.backends.models import Cluster, Node, NodeState
+from apps.backends.selectors import clusters_in_use, pools_of
+from apps.jobs.models import Job
+from apps.jobs.states import HOLDING
+from apps.queues.models import ClusterPolicy
+from apps.queues.selectors import policy_of
+
+
+class ClusterShown(serializers.Serializer[Any]):
+    """A cluster, and when it was last seen."""
+
+    name = serializers.CharField()
+    kind = serializers.CharField()
+    grade = serializers.CharField(help_text="observe, advise or drive.")
+    now = serializers.DateTimeField(help_text="Its clock: wall time, or a virtual one.")
+    virtual = serializers.SerializerMethodField(help_text="Whether its clock is a virtual one.")
+    first_look_at = serializers.DateTimeField(allow_null=True)
+    observed_at = serializers.DateTimeField(allow_null=True)
+    in_trouble = serializers.SerializerMethodField(help_text="Whether its last tick failed.")
+
+    def get_virtual(self, cluster: Cluster) -> bool:
+        return cluster.clock_now is not None
+
+    def get_in_trouble(self, cluster: Cluster) -> bool:
+        return bool(cluster.trouble)
+
+
+class FractionShown(serializers.Serializer[Any]):
+    """What part of a physical GPU one unit of a pool is."""
+
+    numerator = serializers.IntegerField(source="fraction_numerator")
+    denominator = serializers.IntegerField(source="fraction_denominator")
+
+
+class PoolShown(serializers.Serializer[Any]):
+    """The GPUs of one kind, in the pool's own unit, as last seen."""
+
+    name = serializers.CharField()
+    fraction = FractionShown(source="*")
+    usage_weight = serializers.FloatField()
+    nodes = serializers.IntegerField()
+    gpus = serializers.IntegerField(help_text="Of all nodes, up or not.")
+    up = serializers.IntegerField()
+    drained = serializers.IntegerField()
+    down = serializers.IntegerField()
+    foreign = serializers.IntegerField(help_text="Used by work that is not Rollcall's.")
+    used = serializers.IntegerField(help_text="Held by jobs that are admitted or run.")
+
+
+class PolicyShown(serializers.ModelSerializer[ClusterPolicy]):
+    """How a cluster decides; null durations mean none."""
+
+    class Meta:
+        model = ClusterPolicy
+        exclude: ClassVar = ["id", "cluster"]
+
+
+class ClusterDetail(ClusterShown):
+    """A cluster with its pools and its policy."""
+
+    pools = PoolShown(many=True, source="pools_seen")
+    policy = PolicyShown(source="policy_in_force")
+
+
+def pools_seen(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return a cluster's pools with what their nodes and jobs hold; three queries."""
+    nodes: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    rows = Node.objects.filter(cluster=cluster, gone_at=None).order_by()
+    for pool_id, state, count, gpus, foreign in rows.values_list("pool_id", "state").annotate(
+        Count("pk"), Sum("gpus"), Sum("foreign_gpus")
+    ):
+        nodes[pool_id][state] += gpus
+        nodes[pool_id]["gpus"] += gpus
+        nodes[pool_id]["nodes"] += count
+        nodes[pool_id]["foreign"] += foreign
+    holding = Job.objects.filter(cluster=cluster, state__in=sorted(HOLDING)).order_by()
+    gang = F("size") * F("gpus_per_member")
+    used = dict(holding.values_list("pool_id").annotate(sum=Sum(gang)))
+    numbers = ("nodes", "gpus", NodeState.UP, NodeState.DRAINED, NodeState.DOWN, "foreign")
+    return [
+        {
+            "name": pool.name,
+            "fraction_numerator": pool.fraction_numerator,
+            "fraction_denominator": pool.fraction_denominator,
+            "usage_weight": pool.usage_weight,
+            "used": used.get(pool.pk, 0),
+            **{str(number): nodes[pool.pk][number] for number in numbers},
+        }
+        for pool in pools_of(cluster)
+    ]
+
+
+class Clusters(Endpoint):
+    """Clusters in use; whoever is logged in may know of them."""
+
+    lookup_field = "name"
+    lookup_value_regex = "[^/]+"
+    queries: ClassVar = {"list": Paging}
+
+    @extend_schema(
+        operation_id="list_clusters",
+        summary="List clusters",
+        parameters=[Paging],
+        responses=page_schema("ClusterPage", ClusterShown),
+    )
+    def list(self, request: Request) -> Response:
+        return paged(request, clusters_in_use(), ClusterShown, self.asked)
+
+    @extend_schema(
+        operation_id="show_cluster",
+        summary="Show a cluster, its pools and its policy",
+        responses=ClusterDetail,
+    )
+    def retrieve(self, request: Request, name: str) -> Response:
+        cluster: Any = clusters_in_use().filter(name=name).first()
+        if cluster is None:
+            raise NotFound(f"There is no cluster {shown(name)}.")
+        cluster.pools_seen = pools_seen(cluster)
+        cluster.policy_in_force = policy_of(cluster)
+        return Response(ClusterDetail(cluster).data)
