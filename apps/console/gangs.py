@@ -1,0 +1,322 @@
+"""Gangs that waited to be whole: a reservation and its holds as a drawing and its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+from apps.common import show
+from apps.common.time import HOUR_US, MICROSECOND, from_us, to_us
+from apps.console import drawings
+from apps.console.drawings import Gang, Held, Waterfall
+from apps.jobs.models import Attempt, Job, Member, Reservation
+from apps.jobs.states import ReservationOutcome
+from apps.ledger.models import Interval, IntervalKind
+
+HEAD, FOOT = 46, 44
+WAITING = "waiting"
+OUTCOMES = (WAITING, *(outcome.value for outcome in ReservationOutcome))
+MOST_IN_TABLE = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a wait ended: a glyph, its tone, a word, and what the last column of times is called."""
+
+    glyph: str
+    tone: str
+    label: str
+    column: str
+
+
+ENDINGS = {
+    WAITING: Ending("reserving", "gang_wait", "Waiting", "now"),
+    ReservationOutcome.STARTED: Ending("running", "busy", "Started", "started"),
+    ReservationOutcome.TIMED_OUT: Ending("cross", "bad", "Timed out", "released"),
+    ReservationOutcome.RELEASED: Ending("pending", "ink3", "Gave back", "released"),
+    ReservationOutcome.CANCELLED: Ending("slash", "ink3", "Cancelled", "released"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An instant under the axis: the word is left out where there is no room."""
+
+    x: float
+    anchor: str
+    word: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of the table beside the drawing."""
+
+    name: str
+    node: str
+    reserved_at: datetime | None
+    ended_at: datetime | None
+    gpu_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class GangView:
+    """One gang drawn large, and every word around it; ``cost`` is empty where none is shown."""
+
+    name: str
+    size: int
+    gpus: int
+    drawing: Waterfall
+    words: str
+    sentence: str
+    waited: str
+    waiting_words: str
+    waiting_short: str
+    running_words: str
+    running_short: str
+    pending_why: str
+    gpu_seconds: int
+    cost: str
+    rows_rounded: bool
+    zone: str
+    end_word: str
+    height: int
+    axis_y: int
+    needed_y: float
+    needed_height: float
+    run_width: float
+    edges: tuple[Edge, ...]
+    table: tuple[TableRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """What a wait cost: the exact sum, the rate per hour while it lasts, and the price or prices."""
+
+    cost: Fraction
+    per_hour: Fraction
+    prices: tuple[Fraction, ...]  # of a GPU-hour, in the order they were in force
+
+
+def load(reservations: Sequence[Reservation], *, now: datetime, nodes: bool) -> dict[int, Gang]:
+    """Return the gangs of some reservations, ``job`` loaded, by reservation id.
+
+    One query for what they held; with ``nodes`` two more for where they started and until when.
+    """
+    held: dict[int, list[Held]] = {reservation.pk: [] for reservation in reservations}
+    now_us = to_us(now)
+    rows = (
+        Interval.objects.filter(reservation__in=list(held), kind=IntervalKind.HOLD)
+        .order_by("start_us", "rank")
+        .values_list("reservation_id", "rank", "node__name", "gpus", "start_us", "end_us")
+    )
+    for reservation_id, rank, node, gpus, start, end in rows:
+        stop = max(start, now_us) if end is None else end
+        held[reservation_id].append(Held(rank or 0, node or "", gpus, start, stop))
+    runs = _runs(reservations) if nodes else {}
+    places = _places(runs.values()) if nodes else {}
+    return {
+        reservation.pk: _gang(
+            reservation, held[reservation.pk], runs.get(reservation.pk), places, now_us
+        )
+        for reservation in reservations
+    }
+
+
+def _gang(
+    reservation: Reservation,
+    held: list[Held],
+    run: Attempt | None,
+    places: dict[int, dict[int, str]],
+    now_us: int,
+) -> Gang:
+    job = reservation.job
+    ended = now_us if reservation.ended_at is None else to_us(reservation.ended_at)
+    since = min([to_us(reservation.since), *(h.start_us for h in held)])
+    timeout = reservation.timeout_seconds
+    return Gang(
+        size=job.size,
+        gpus_per_member=job.gpus_per_member,
+        since_us=since,
+        until_us=max([since, ended, *(h.end_us for h in held)]),
+        outcome=WAITING if reservation.ended_at is None else reservation.outcome,
+        held=tuple(held),
+        timeout_us=None if timeout is None else timeout * MICROSECOND,
+        nodes={} if run is None else places.get(run.pk, {}),
+        ran_until_us=None if run is None or run.ended_at is None else to_us(run.ended_at),
+    )
+
+
+def _runs(reservations: Iterable[Reservation]) -> dict[int, Attempt]:
+    """Return the attempt each reservation that started became, by reservation id."""
+    started = {
+        (r.job_id, r.attempt_number): r.pk
+        for r in reservations
+        if r.outcome == ReservationOutcome.STARTED
+    }
+    rows = Attempt.objects.filter(job__in={job for job, _ in started}) if started else ()
+    return {
+        started[attempt.job_id, attempt.number]: attempt
+        for attempt in rows
+        if (attempt.job_id, attempt.number) in started
+    }
+
+
+def _places(attempts: Iterable[Attempt]) -> dict[int, dict[int, str]]:
+    """Return the node of each rank, by attempt id."""
+    places: dict[int, dict[int, str]] = {}
+    ids = [attempt.pk for attempt in attempts]
+    rows = Member.objects.filter(attempt__in=ids).values_list("attempt_id", "rank", "node__name")
+    for attempt_id, rank, node in rows if ids else ():
+        places.setdefault(attempt_id, {})[rank] = node
+    return places
+
+
+def missing_of(gang: Gang) -> int:
+    """Return the GPUs that came last: what the others waited for, or still wait for."""
+    before = [gpus for at, gpus in drawings.steps(gang.held) if at < gang.until_us]
+    return gang.size * gang.gpus_per_member - max(before, default=0)
+
+
+def sentence_of(gang: Gang, money: Money | None) -> str:
+    """Say what one gang's wait was, what it cost, and how it ended; at most two sentences."""
+    total = gang.size * gang.gpus_per_member
+    had, length = total - missing_of(gang), _length(gang)
+    spent = _spent(gang.gpu_us)
+    cost = f", {show.money(money.cost)}" if money else ""
+    if gang.outcome == WAITING:
+        rate = f", {show.money(money.per_hour)} an hour" if money else ""
+        start = f"Holds {had} of {show.counted(total, 'GPU')} and has waited {length} to be whole"
+        return f"{start}: {spent}{cost} so far{rate}.{_timeout_words(gang)}"
+    if gang.outcome == ReservationOutcome.STARTED:
+        if not gang.gpu_us:
+            return "All members started at once: nothing stood idle."
+        missing = total - had
+        more = "one more" if missing == 1 else f"{show.whole(missing)} more"
+        up_to = "" if len({h.start_us for h in gang.held if h.gpu_us}) == 1 else "up to "
+        waited = f"{show.counted(had, 'GPU')} waited {up_to}{length} for {more}"
+        return f"{waited}: {spent}{cost}{_price_words(money)}, not counted as usage."
+    verb = {
+        ReservationOutcome.TIMED_OUT: "Timed out",
+        ReservationOutcome.RELEASED: "Gave back its room",
+        ReservationOutcome.CANCELLED: "Was cancelled",
+    }[ReservationOutcome(gang.outcome)]
+    held = gang.held_most
+    return (
+        f"{verb} after {length} with {held} of {show.counted(total, 'GPU')} held; all are "
+        f"released. It cost {spent}{cost}."
+    )
+
+
+def _length(gang: Gang) -> str:
+    return show.duration((gang.until_us - gang.since_us) // MICROSECOND)
+
+
+def _spent(gpu_us: int) -> str:
+    """Write GPU time: GPU-seconds below a GPU-hour, GPU-hours from there on."""
+    if gpu_us < HOUR_US:
+        return f"{show.whole(Fraction(gpu_us, MICROSECOND))} GPU-s"
+    return show.gpu_hours(Fraction(gpu_us, HOUR_US))
+
+
+def _price_words(money: Money | None) -> str:
+    if money is None or not money.prices:
+        return ""
+    said = " and then ".join(show.money(price) for price in money.prices)
+    return f" at {said} per GPU-hour"
+
+
+def _timeout_words(gang: Gang) -> str:
+    if gang.timeout_us is None:
+        return ""
+    at = from_us(gang.since_us + gang.timeout_us)
+    now = from_us(gang.until_us)
+    return f" Times out at {show.instant(at, now=now, style='seconds')}."
+
+
+def view_of(job: Job, gang: Gang, money: Money | None) -> GangView:
+    """Return one gang with its drawing and every word around it."""
+    drawing = drawings.waterfall(gang)
+    total = gang.size * gang.gpus_per_member
+    missing = missing_of(gang)
+    had = total - missing
+    unit = "rank" if gang.gpus_per_member == 1 else "member"
+    seconds = (gang.gpu_us + MICROSECOND // 2) // MICROSECOND
+    needed_y = round(drawing.height * drawing.needed_y / 100, 1)
+    short = had if gang.outcome == WAITING or missing else total
+    sentence = sentence_of(gang, money)
+    return GangView(
+        name=show.cut(show.spoken(job.name)),
+        size=gang.size,
+        gpus=total,
+        drawing=drawing,
+        words=f"{show.cut(show.spoken(job.name))}: {sentence}",
+        sentence=sentence,
+        waited=_length(gang),
+        waiting_words=f"{show.counted(short, 'GPU')} reserved, {missing} still pending …",
+        waiting_short=f"{short} + {missing} pending",
+        running_words=f"all {show.counted(gang.size, unit)} start together",
+        running_short=f"all {gang.size} together",
+        pending_why=": no room yet" if gang.outcome == WAITING else "",
+        gpu_seconds=seconds,
+        cost=show.money(money.cost) if money else "",
+        rows_rounded=sum(row.gpu_seconds for row in drawing.rows) != seconds,
+        zone=from_us(gang.since_us).astimezone(show.zone()).tzname() or "",
+        end_word=ENDINGS[gang.outcome].column,
+        height=HEAD + drawing.height + FOOT,
+        axis_y=HEAD + drawing.height + 16,
+        needed_y=needed_y,
+        needed_height=round(drawing.height - needed_y, 1),
+        run_width=round(100 - drawing.start, 3),
+        edges=_edges(gang, drawing),
+        table=_table(gang, drawing),
+    )
+
+
+def _edges(gang: Gang, drawing: Waterfall) -> tuple[Edge, ...]:
+    """Name the instants below the axis: reserved, started or released or now, and the time-out."""
+
+    def at(instant: int) -> str:
+        return f"{from_us(instant).astimezone(show.zone()):%H:%M:%S}"
+
+    end = ENDINGS[gang.outcome].column
+    anchor = "end" if drawing.start > 85 else "middle"
+    edges = [Edge(0, "start", "reserved", at(gang.since_us))]
+    if drawing.start > 22:
+        edges.append(Edge(drawing.start, anchor, end, at(gang.until_us)))
+    if drawing.timeout is not None and gang.timeout_us is not None:
+        length = show.duration(gang.timeout_us // MICROSECOND)
+        if drawing.timeout - drawing.start > 18:
+            place = "end" if drawing.timeout > 85 else "middle"
+            edges.append(Edge(drawing.timeout, place, "", f"timeout {length}"))
+    return tuple(edges)
+
+
+def _table(gang: Gang, drawing: Waterfall) -> tuple[TableRow, ...]:
+    ended = None if gang.outcome == WAITING else from_us(gang.until_us)
+    if drawing.shape != "steps":
+        return tuple(
+            TableRow(
+                row.name,
+                row.node,
+                None if row.held_from_us is None else from_us(row.held_from_us),
+                ended,
+                row.gpu_seconds,
+            )
+            for row in drawing.rows
+        )
+    by_rank: dict[int, list[Held]] = {}
+    for held in gang.held:
+        by_rank.setdefault(held.rank, []).append(held)
+    return tuple(
+        TableRow(
+            f"r{rank}",
+            gang.nodes.get(rank) or (by_rank[rank][0].node if rank in by_rank else ""),
+            from_us(min(h.start_us for h in by_rank[rank])) if rank in by_rank else None,
+            ended,
+            round(Fraction(sum(h.gpu_us for h in by_rank.get(rank, ())), MICROSECOND)),
+        )
+        for rank in range(min(gang.size, MOST_IN_TABLE))
+    )
