@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from apps.backends.models import Cluster
+from apps.backends.models import Cluster, Node
 from apps.backends.port import Backend, Observation, SeenAttempt
 from apps.backends.services import sync_nodes
 from apps.common.time import to_us
@@ -128,6 +128,8 @@ def apply_observation(cluster: Cluster, seen: Observation) -> int:
     """Write what a look showed; return the number of moves. To be called in a transaction."""
     as_of = seen.as_of
     nodes = sync_nodes(cluster, seen.nodes, at=as_of)
+    if cluster.first_look_at is None:
+        nodes = list(Node.objects.filter(cluster=cluster).select_related("pool"))
     node_seen(nodes, at_us=to_us(as_of))
     first_look = cluster.first_look_at or as_of
     known = _by_uid(seen.attempts)

@@ -15,7 +15,7 @@ from apps.common.time import MICROSECOND, to_us
 from apps.engine import types as engine
 from apps.jobs.models import Attempt, Job, Member
 from apps.jobs.states import HOLDING, WAITING, JobState
-from apps.ledger.intervals import open_hold_rows
+from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.usage import decayed_usage
 from apps.queues.models import ClusterPolicy, PriorityClass, Queue
 from apps.queues.selectors import policy_of
@@ -272,6 +272,20 @@ def _running(cluster: Cluster, at: dict[str, dict[int, int]]) -> engine.Running:
     )
 
 
+def _open_holds(cluster: Cluster) -> tuple[dict[int, list[tuple[int, int]]], dict[int, int]]:
+    """Return what is held now, (rank, node id) by job id, and the reservation of each job."""
+    holds: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    reservations: dict[int, int] = {}
+    rows = Interval.objects.filter(cluster=cluster, kind=IntervalKind.HOLD, end_us__isnull=True)
+    for job_id, rank, node_id, reservation_id in rows.order_by("job_id", "rank").values_list(
+        "job_id", "rank", "node_id", "reservation_id"
+    ):
+        if job_id is not None and rank is not None and node_id is not None:
+            holds[job_id].append((rank, node_id))
+            reservations[job_id] = reservation_id or 0
+    return dict(holds), reservations
+
+
 def take_snapshot(cluster: Cluster, *, now: datetime) -> Seen:
     """Read all that a decision needs, at the cluster's time ``now``."""
     now_us = to_us(now)
@@ -288,11 +302,7 @@ def take_snapshot(cluster: Cluster, *, now: datetime) -> Seen:
         .order_by("id")
         .values_list(*PENDING_COLUMNS)
     )
-    holds: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    reservations: dict[int, int] = {}
-    for hold in open_hold_rows(cluster):
-        holds[hold.job_id].append((hold.rank, hold.node_id))
-        reservations[hold.job_id] = hold.reservation_id
+    holds, reservations = _open_holds(cluster)
     snapshot = engine.Snapshot(
         now=now_us,
         pools=engine.Pools(id=ints(p.pk for p in pools), name=tuple(p.name for p in pools)),
@@ -309,6 +319,6 @@ def take_snapshot(cluster: Cluster, *, now: datetime) -> Seen:
         node_ids=[int(n) for n in nodes.id],
         tenant_ids=[t.pk for t in tenants],
         pool_ids=[p.pk for p in pools],
-        holds=dict(holds),
+        holds=holds,
         reservations=reservations,
     )

@@ -1,0 +1,480 @@
+"""A scenario file read into values; nothing is guessed, and every reference is looked up."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from apps.engine.fairshare import POLICIES
+from apps.scheduling.scenario.fields import (
+    Field,
+    Place,
+    ScenarioError,
+    duration,
+    duration_or,
+    flag,
+    instant,
+    names_of_range,
+    number,
+    one_of,
+    seconds_of,
+    table,
+    text,
+    whole,
+    words,
+)
+
+__all__ = ["Scenario", "ScenarioError", "read", "read_text"]
+
+DEFAULT_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOT_YET = "is not built yet: this version knows"
+LATER_POLICIES = {
+    name: f"{NOT_YET} {' and '.join(POLICIES)}"
+    for name in ("dominant_share", "moving_average", "time_based")
+    if name not in POLICIES
+}
+LATER_RULES = {name: f"{NOT_YET} none" for name in ("priority", "reclaim", "fair")}
+DAY = 86_400.0
+
+WEIGHTS = {
+    "fair_share": Field(number(0), 10_000.0),
+    "age": Field(number(0), 1_000.0),
+    "size": Field(number(0), 0.0),
+    "queue": Field(number(0), 0.0),
+    "class": Field(number(0), 100_000.0),
+}
+
+
+def _weights(place: Place, key: str, value: Any) -> dict[str, Any]:
+    return table(Place(place.file, f"{place.table}.{key}"), value, WEIGHTS)
+
+
+POLICY = {
+    "fair_share": Field(one_of(*POLICIES, later=LATER_POLICIES), "fair_tree"),
+    "half_life": Field(duration_or("none", positive=True), 7 * DAY),
+    "window": Field(duration_or("none", positive=True)),
+    "k": Field(number(0), 1.0),
+    "weights": Field(_weights, {key: f.default for key, f in WEIGHTS.items()}),
+    "max_age": Field(duration(positive=True), 7 * DAY),
+    "preemption": Field(one_of("none", later=LATER_RULES), "none"),
+    "mode": Field(one_of("kill", "checkpoint", "demote"), "kill"),
+    "grace": Field(duration(), 60.0),
+    "min_runtime": Field(duration(), 0.0),
+    "max_evictions_per_tick": Field(whole(0), 0),
+    "cooldown": Field(duration(), 0.0),
+    "thrash_after": Field(whole(1), 3),
+    "placement": Field(one_of("pack", "spread", "frag"), "pack"),
+    "backfill": Field(one_of("easy", "none", "conservative"), "easy"),
+    "hold_late": Field(duration_or("none")),
+    "gang_timeout": Field(duration_or("none", positive=True)),
+    "lend_guarantee": Field(flag, True),
+}
+
+
+def _price(place: Place, key: str, value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise place.wrong(key, f"must be a price, not {value!r}")
+    try:
+        found = Decimal(str(value))
+    except InvalidOperation as error:
+        raise place.wrong(key, f"must be a price, not {value!r}") from error
+    if not found.is_finite() or found < 0:
+        raise place.wrong(key, f"must be at least 0, not {value!r}")
+    if found != round(found, 6):
+        raise place.wrong(key, "has more than six decimals")
+    return found
+
+
+POOL = {
+    "name": Field(text, required=True),
+    "price": Field(_price, Decimal(0)),
+    "usage_weight": Field(number(0), 1.0),
+}
+NODE = {
+    "name": Field(names_of_range, required=True),
+    "pool": Field(text, required=True),
+    "gpus": Field(whole(1), required=True),
+    "rack": Field(text, "none"),
+    "nvlink": Field(text, "none"),
+    "state": Field(one_of("up", "drained", "down"), "up"),
+}
+QUOTA = {
+    "guarantee": Field(whole(0), 0),
+    "ceiling": Field(whole(0)),
+    "weight": Field(number(0)),
+}
+
+
+def _quotas(place: Place, key: str, value: Any) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise place.wrong(key, "must be a table by pool")
+    return {
+        pool: table(Place(place.file, f"{place.table}.{key}.{pool}"), quota, QUOTA)
+        for pool, quota in value.items()
+    }
+
+
+TENANT = {
+    "name": Field(text, required=True),
+    "parent": Field(text, "root"),
+    "weight": Field(number(0), 1.0),
+    "usage": Field(number(0), 0.0),
+    "archived": Field(flag, False),
+    "quota": Field(_quotas, {}),
+}
+
+
+def _job_fields(now: datetime) -> dict[str, Field]:
+    return {
+        "name": Field(text, required=True),
+        "count": Field(whole(1)),
+        "tenant": Field(text, required=True),
+        "pool": Field(text, required=True),
+        "size": Field(whole(1), 1),
+        "min_size": Field(whole(1)),
+        "gpus_per_member": Field(whole(1), 1),
+        "submitted": Field(instant(now)),
+        "limit": Field(duration_or("none", positive=True)),
+        "runtime": Field(duration_or("none")),
+        "priority": Field(whole(), 0),
+        "usage_factor": Field(number(0), 1.0),
+        "nice": Field(whole(), 0),
+        "preemptible": Field(flag, True),
+        "topology": Field(one_of("none", "rack", "nvlink"), "none"),
+        "held": Field(flag, False),
+        "depends_on": Field(words, []),
+        "state": Field(one_of("pending", "running"), "pending"),
+        "started": Field(instant(now)),
+        "on": Field(words),
+        "last_checkpoint": Field(_or_never(now)),
+        "checkpoint_takes": Field(duration_or("never"), 0.0),
+    }
+
+
+def _or_never(now: datetime) -> Any:
+    read_instant = instant(now)
+
+    def read(place: Place, key: str, value: Any) -> datetime | None:
+        return None if value == "never" else read_instant(place, key, value)
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job of the file, ``count`` spelled out; durations in seconds."""
+
+    name: str
+    values: Mapping[str, Any]
+
+    def __getattr__(self, key: str) -> Any:
+        return self.values[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens at an instant."""
+
+    at: datetime
+    what: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A whole file; times are instants, durations seconds."""
+
+    file: str
+    title: str
+    source: str
+    now: datetime
+    run_for: float
+    every: float
+    policy: Mapping[str, Any]
+    pools: list[dict[str, Any]]
+    nodes: list[dict[str, Any]]
+    tenants: list[dict[str, Any]]
+    jobs: list[Job]
+    events: list[Event]
+    expect: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _rows(data: Mapping[str, Any], key: str, file: str) -> list[Any]:
+    rows = data.get(key, [])
+    if not isinstance(rows, list):
+        raise Place(file, "").wrong(key, f"must be written as [[{key}]]")
+    return rows
+
+
+def _named(
+    data: Mapping[str, Any], key: str, file: str, fields: Mapping[str, Field]
+) -> list[dict[str, Any]]:
+    return [
+        table(Place(file, f"{key}.{k + 1}"), row, fields)
+        for k, row in enumerate(_rows(data, key, file))
+    ]
+
+
+def _unique(names: Iterable[str], what: str, file: str) -> set[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise Place(file, what).wrong("name", f"there are two called {name!r}")
+        seen.add(name)
+    return seen
+
+
+def _jobs_of(place: Place, raw: Any, now: datetime, at: datetime) -> list[Job]:
+    """Return the jobs of one table, ``count`` of them; ``at`` is when they are submitted."""
+    values = table(place, raw, _job_fields(now))
+    running = values["state"] == "running"
+    if running:
+        if values["started"] is None:
+            raise place.wrong("started", "is missing: the job runs")
+        if values["on"] is None:
+            raise place.wrong("on", "is missing: the job runs")
+        if len(values["on"]) != values["size"]:
+            raise place.wrong("on", f"names {len(values['on'])} nodes for {values['size']} members")
+    elif values["started"] is not None or values["on"] is not None:
+        raise place.wrong("started" if values["started"] else "on", "the job does not run")
+    if values["min_size"] is not None and values["min_size"] > values["size"]:
+        raise place.wrong("min_size", f"is above size {values['size']}")
+    if values["submitted"] is None:
+        values["submitted"] = values["started"] if running else at
+    name, count = values.pop("name"), values.pop("count")
+    if count is None:
+        return [Job(name, values)]
+    return [Job(f"{name}-{k + 1}", values) for k in range(count)]
+
+
+EVENT_WORDS = (
+    "node_down", "node_up", "drain", "undrain", "cancel", "checkpoint", "hold", "release",
+    "pause", "resume", "archive",
+)  # fmt: skip
+FINISH = {
+    "job": Field(text, required=True),
+    "outcome": Field(one_of("succeeded", "failed"), "succeeded"),
+}
+SET_QUOTA = {
+    "tenant": Field(text, required=True),
+    "pool": Field(text, required=True),
+    "guarantee": Field(whole(0)),
+    "ceiling": Field(whole(0)),
+    "weight": Field(number(0)),
+}
+
+
+def _event(place: Place, raw: Any, now: datetime) -> Event:
+    if not isinstance(raw, Mapping):
+        raise place.wrong("events", "must be a table")
+    if "at" not in raw:
+        raise place.wrong("at", "is missing")
+    at = instant(now)(place, "at", raw["at"])
+    rest = {key: value for key, value in raw.items() if key != "at"}
+    if len(rest) != 1:
+        raise place.wrong("at", "an event has one thing beside it")
+    what, value = next(iter(rest.items()))
+    inner = Place(place.file, f"{place.table}.{what}")
+    if what == "submit":
+        return Event(at, what, _jobs_of(inner, value, now, at))
+    if what == "finish":
+        return Event(at, what, table(inner, value, FINISH))
+    if what == "set_quota":
+        return Event(at, what, table(inner, value, SET_QUOTA))
+    if what not in EVENT_WORDS:
+        raise place.wrong(what, "there is no such key")
+    return Event(at, what, text(place, what, value))
+
+
+def _later(now: datetime) -> dict[str, Field]:
+    states = ("running", "pending", "reserving", "suspended")
+    return {"at": Field(instant(now), required=True)} | {state: Field(words) for state in states}
+
+
+def _paths(place: Place, key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise place.wrong(key, "must be a table of paths")
+    for path, wanted in value.items():
+        if isinstance(wanted, bool) or not isinstance(wanted, str | int | float):
+            raise place.wrong(path, "must be a number or a string")
+    return dict(value)
+
+
+def _expect(data: Mapping[str, Any], file: str, now: datetime) -> dict[str, Any]:
+    def waits(place: Place, key: str, value: Any) -> dict[str, str]:
+        if not isinstance(value, Mapping):
+            raise place.wrong(key, "must be a table of reason codes")
+        return {job: text(place, job, code) for job, code in value.items()}
+
+    def later(place: Place, key: str, value: Any) -> list[dict[str, Any]]:
+        if not isinstance(value, list):
+            raise place.wrong(key, "must be written as [[expect.later]]")
+        return [
+            table(Place(file, f"expect.later.{k + 1}"), row, _later(now))
+            for k, row in enumerate(value)
+        ]
+
+    fields = {
+        "starts": Field(words),
+        "evicts": Field(words),
+        "reserves": Field(words),
+        "order": Field(words),
+        "waits": Field(waits, {}),
+        "numbers": Field(_paths, {}),
+        "later": Field(later, []),
+        "totals": Field(_paths, {}),
+    }
+    return table(Place(file, "expect"), data.get("expect", {}), fields)
+
+
+TOP = (
+    "title", "source", "now", "run_for", "every", "policy", "pools", "nodes", "tenants", "jobs",
+    "events", "expect",
+)  # fmt: skip
+
+
+def _refer(place: Place, key: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise place.wrong(key, f"there is none called {name!r}")
+
+
+def _check(scenario: Scenario) -> None:
+    """Look up every reference."""
+    file = scenario.file
+    pools = _unique((p["name"] for p in scenario.pools), "pools", file)
+    nodes = _unique((n for row in scenario.nodes for n in row["name"]), "nodes", file)
+    tenants = _unique((t["name"] for t in scenario.tenants), "tenants", file)
+    submitted = [j for e in scenario.events if e.what == "submit" for j in e.value]
+    jobs = _unique((j.name for j in [*scenario.jobs, *submitted]), "jobs", file)
+    for k, node in enumerate(scenario.nodes):
+        _refer(Place(file, f"nodes.{k + 1}"), "pool", node["pool"], pools)
+    for k, tenant in enumerate(scenario.tenants):
+        place = Place(file, f"tenants.{k + 1}")
+        if tenant["name"] == "root":
+            raise place.wrong("name", "root is the name of the root")
+        _refer(place, "parent", tenant["parent"], tenants | {"root"})
+        for pool in tenant["quota"]:
+            _refer(place, "quota", pool, pools)
+    _check_tree(scenario)
+    for job in [*scenario.jobs, *submitted]:
+        place = Place(file, f"jobs.{job.name}")
+        _refer(place, "tenant", job.tenant, tenants)
+        _refer(place, "pool", job.pool, pools)
+        for node_name in job.on or ():
+            _refer(place, "on", node_name, nodes)
+        for other in job.depends_on:
+            _refer(place, "depends_on", other, jobs)
+    _check_events(scenario, nodes, tenants, pools, jobs)
+    _check_expected(scenario, jobs)
+
+
+def _check_tree(scenario: Scenario) -> None:
+    parent = {t["name"]: t["parent"] for t in scenario.tenants}
+    for k, name in enumerate(parent):
+        seen, at = {name}, parent[name]
+        while at != "root":
+            if at in seen:
+                raise Place(scenario.file, f"tenants.{k + 1}").wrong(
+                    "parent", f"{name!r} is above itself"
+                )
+            seen.add(at)
+            at = parent[at]
+
+
+def _check_events(
+    scenario: Scenario, nodes: set[str], tenants: set[str], pools: set[str], jobs: set[str]
+) -> None:
+    for k, event in enumerate(scenario.events):
+        place = Place(scenario.file, f"events.{k + 1}")
+        if event.at < scenario.now:
+            raise place.wrong("at", "is before now")
+        if event.what in ("node_down", "node_up", "drain", "undrain"):
+            _refer(place, event.what, event.value, nodes)
+        elif event.what in ("cancel", "checkpoint", "hold", "release"):
+            _refer(place, event.what, event.value, jobs)
+        elif event.what in ("pause", "resume", "archive"):
+            _refer(place, event.what, event.value, tenants)
+        elif event.what == "finish":
+            _refer(place, "finish.job", event.value["job"], jobs)
+        elif event.what == "set_quota":
+            _refer(place, "set_quota.tenant", event.value["tenant"], tenants)
+            _refer(place, "set_quota.pool", event.value["pool"], pools)
+        elif any(j.state == "running" for j in event.value):
+            raise place.wrong("submit", "a submitted job is pending")
+
+
+def _check_expected(scenario: Scenario, jobs: set[str]) -> None:
+    place = Place(scenario.file, "expect")
+    for key in ("starts", "evicts", "reserves", "order"):
+        for name in scenario.expect[key] or ():
+            _refer(place, key, name, jobs)
+    for name in scenario.expect["waits"]:
+        _refer(place, "waits", name, jobs)
+    for k, later in enumerate(scenario.expect["later"]):
+        for state in ("running", "pending", "reserving", "suspended"):
+            for name in later[state] or ():
+                _refer(Place(scenario.file, f"expect.later.{k + 1}"), state, name, jobs)
+
+
+def read_text(content: str, file: str) -> Scenario:
+    """Return a scenario; ``file`` is what errors call it.
+
+    :raises ScenarioError: naming the file, the table and the key.
+    """
+    top = Place(file, "")
+    try:
+        data = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{file}: is no TOML: {error}") from error
+    for key in data:
+        if key not in TOP:
+            raise top.wrong(key, "there is no such key")
+    now = instant(DEFAULT_NOW)(top, "now", data["now"]) if "now" in data else DEFAULT_NOW
+    every = duration(positive=True)(top, "every", data.get("every", "30s"))
+    jobs = [
+        job
+        for k, row in enumerate(_rows(data, "jobs", file))
+        for job in _jobs_of(Place(file, f"jobs.{k + 1}"), row, now, now)
+    ]
+    events = [
+        _event(Place(file, f"events.{k + 1}"), row, now)
+        for k, row in enumerate(_rows(data, "events", file))
+    ]
+    run_for = seconds_of(top, "run_for", data.get("run_for", "0s"))
+    if run_for < 0:
+        raise top.wrong("run_for", "must be at least 0")
+    scenario = Scenario(
+        file=file,
+        title=text(top, "title", data.get("title", file)),
+        source=text(top, "source", data["source"]) if "source" in data else "",
+        now=now,
+        run_for=run_for,
+        every=every,
+        policy=table(Place(file, "policy"), data.get("policy", {}), POLICY),
+        pools=_named(data, "pools", file, POOL),
+        nodes=_named(data, "nodes", file, NODE),
+        tenants=_named(data, "tenants", file, TENANT),
+        jobs=jobs,
+        events=sorted(events, key=lambda event: event.at),
+        expect=_expect(data, file, now),
+    )
+    _check(scenario)
+    return scenario
+
+
+def read(path: Path) -> Scenario:
+    """Return the scenario of a file."""
+    try:
+        return read_text(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: cannot be read: {error}") from error
+
+
+def end_of(scenario: Scenario) -> datetime:
+    """Return the instant of the last decision."""
+    return scenario.now + timedelta(seconds=scenario.run_for)
