@@ -107,6 +107,9 @@ def reprice(price: Price) -> None:
     Whole quarter-hours change their price in place; the one it starts in is split anew.
     """
     pool = price.pool
+    # A tick that rolls up now has read the prices: wait for it, then change its rows too.
+    row = RollUpMark.objects.select_for_update().filter(cluster_id=pool.cluster_id).first()
+    mark = 0 if row is None else row.until_us
     after = pool.prices.filter(from_us__gt=price.from_us).order_by("from_us").first()
     rolled = RollUp.objects.filter(pool=pool, quarter_us__gte=quarter_of(price.from_us))
     if after is not None:
@@ -114,9 +117,8 @@ def reprice(price: Price) -> None:
     starts = quarter_of(price.from_us)
     ends = None if after is None else quarter_of(after.from_us)
     rolled.exclude(quarter_us__in=[starts, ends or starts]).update(price=price)
-    mark = _mark_of(pool.cluster_id)
     for quarter in sorted({starts, starts if ends is None else ends}):
-        if mark is not None and quarter < mark:
+        if quarter < mark:
             RollUp.objects.filter(pool=pool, quarter_us=quarter).delete()
             again = _rolled(pool.cluster, [quarter, quarter + QUARTER_US])
             RollUp.objects.bulk_create(row for row in again if row.pool_id == pool.pk)
