@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
@@ -83,9 +83,7 @@ def release(lease: Lease, *, started: float, period: float) -> None:
 
     The wait keeps a second beat, out of phase, from doubling the rate.
     """
-    not_before = timezone.datetime.fromtimestamp(
-        started + 0.9 * period, tz=timezone.get_default_timezone()
-    )
+    not_before = datetime.fromtimestamp(started + 0.9 * period, tz=UTC)
     Cluster.objects.filter(
         pk=lease.cluster_id, lease_fence=lease.fence, lease_holder=lease.holder
     ).update(lease_holder="", lease_until=None, not_before=not_before)

@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from django.db import connection
 
 from apps.backends.models import Cluster
-from apps.engine.types import NONE, Plan, Reason
+from apps.engine.types import NONE, Plan, Reason, Topology
 from apps.engine.types import Verdict as EngineVerdict
 from apps.scheduling.models import Standing, Tick, Verdict
 from apps.scheduling.snapshot import Seen
@@ -34,8 +35,14 @@ def _or_none(value: int) -> int | None:
     return None if value == NONE else value
 
 
+DOMAINS = {Topology.NONE: "node", Topology.RACK: "rack", Topology.NVLINK: "nvlink"}
+
+
 def details(seen: Seen, plan: Plan) -> list[dict[str, Any]]:
-    """Return what each reason carries besides needed and available, by pending index."""
+    """Return what each reason carries besides needed and available, by pending index.
+
+    Ids stand for tenants and jobs; what a gate (held, dependency, …) carries is on the job's row.
+    """
     v = plan.verdicts
     columns = zip(
         v.tenant.tolist(), v.for_job.tolist(), v.until.tolist(), v.most.tolist(),
@@ -55,6 +62,8 @@ def details(seen: Seen, plan: Plan) -> list[dict[str, Any]]:
         if forecast != NONE:
             detail["forecast_us"] = forecast
         found.append(detail)
+    for k in np.flatnonzero(v.reason == Reason.PLACEMENT).tolist():
+        found[k]["domain"] = DOMAINS[Topology(int(seen.snapshot.pending.topology[k]))]
     return found
 
 

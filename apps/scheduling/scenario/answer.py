@@ -7,7 +7,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Any
 
-from apps.common.time import HOUR_US, MICROSECOND, to_us
+from apps.common.time import HOUR_US, MICROSECOND, from_us, to_us
 from apps.engine.decay import back_at_share_in
 from apps.engine.types import NONE, TERMS, Plan
 from apps.jobs.models import Attempt, Job, Move
@@ -15,6 +15,7 @@ from apps.jobs.states import TERMINAL, WAITING
 from apps.ledger.models import Interval, IntervalKind, Price
 from apps.ledger.rollup import tally
 from apps.queues.selectors import policy_of
+from apps.scheduling.gates import AHEAD_CODES, gate_of
 from apps.scheduling.models import Tick, Verdict
 from apps.scheduling.publish import standing_rows
 from apps.scheduling.scenario.setup import Stage
@@ -82,26 +83,29 @@ def _reserves(stage: Stage) -> list[dict[str, Any]]:
 
 
 def _reason(
-    verdict: Verdict, names: dict[int, str], tenants: dict[int, str], ahead: list[str]
+    verdict: Verdict, job: Job, names: dict[int, str], tenants: dict[int, str], ahead: list[str]
 ) -> dict[str, Any]:
+    """Return a reason with what its code carries (SCENARIO.md), names for ids."""
+    detail = {**verdict.detail, **gate_of(job, verdict.code)}
     reason: dict[str, Any] = {"code": verdict.code}
     if verdict.needed is not None:
         reason["needed"] = verdict.needed
     if verdict.available is not None:
         reason["available"] = verdict.available
-    detail = verdict.detail
     if "tenant" in detail:
         reason["tenant"] = tenants[detail["tenant"]]
     if "for" in detail:
         reason["for"] = names[detail["for"]]
     if "until_us" in detail:
-        reason["until"] = detail["until_us"] / MICROSECOND
-    if "most" in detail:
-        reason["most"] = detail["most"]
-    for key in ("domain", "pool", "who", "since", "what"):
+        reason["until"] = _stamp(from_us(detail["until_us"]))
+    if "since" in detail:
+        reason["since"] = _stamp(detail["since"])
+    if verdict.code == "no_nodes":
+        reason["pool"] = job.pool.name
+    for key in ("most", "domain", "who", "what"):
         if key in detail:
             reason[key] = detail[key]
-    if verdict.code in ("capacity", "reserved", "ceiling"):
+    if verdict.code in AHEAD_CODES:
         reason["ahead"] = ahead
     return reason
 
@@ -120,15 +124,15 @@ def _jobs(stage: Stage, tick: Tick, plan: Plan, pending: list[int]) -> dict[str,
     at = {job_id: k for k, job_id in enumerate(pending)}
     verdicts = {v.job_id: v for v in Verdict.objects.filter(cluster=stage.cluster)}
     jobs = list(
-        Job.objects.filter(cluster=stage.cluster).prefetch_related("attempts").order_by("id")
+        Job.objects.filter(cluster=stage.cluster)
+        .select_related("pool", "held_by")
+        .prefetch_related("attempts", "depends_on")
+        .order_by("id")
     )
     names = {job.pk: job.name for job in jobs}
     tenants = {tenant.pk: name for name, tenant in stage.tenants.items()}
-    line = [
-        (pending[k], next_pool)
-        for k in plan.order.tolist()
-        for next_pool in [_pool(jobs, pending[k])]
-    ]
+    pools = {job.pk: job.pool_id for job in jobs}
+    line = [(pending[k], pools[pending[k]]) for k in plan.order.tolist()]
     found = {}
     for job in jobs:
         k = at.get(job.pk)
@@ -141,15 +145,11 @@ def _jobs(stage: Stage, tick: Tick, plan: Plan, pending: list[int]) -> dict[str,
             "attempt": job.attempt_number,
             "priority": None if k is None else float(plan.verdicts.priority[k]),
             "terms": None if terms is None else dict(zip(TERMS, terms, strict=True)),
-            "reason": _reason(verdicts[job.pk], names, tenants, ahead) if waits else None,
+            "reason": _reason(verdicts[job.pk], job, names, tenants, ahead) if waits else None,
             "gpu_hours": _gpu_hours(job, to_us(tick.at)),
             "retries_used": job.retries_used,
         }
     return found
-
-
-def _pool(jobs: list[Job], job_id: int) -> int:
-    return next(job.pool_id for job in jobs if job.pk == job_id)
 
 
 def _ahead(

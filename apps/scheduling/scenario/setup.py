@@ -53,7 +53,7 @@ def _policy(cluster: Cluster, policy: Mapping[str, Any]) -> ClusterPolicy:
         weight_size=weights["size"],
         weight_queue=weights["queue"],
         weight_class=weights["class"],
-        max_age_seconds=_seconds(policy["max_age"]),
+        max_age_seconds=int(policy["max_age"]),
         placement=policy["placement"],
         backfill=policy["backfill"],
         hold_late_seconds=_seconds(policy["hold_late"]),
