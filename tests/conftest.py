@@ -17,6 +17,8 @@ from hypothesis import settings as hypothesis_settings
 from tests.services import Redis, private_redis
 from tests.skips import allowed
 
+pytest_plugins = ["tests.fixtures"]
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Before Django reads its settings: no test touches the demo's data.

@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.models import User
 from apps.api.errors import NotFound, shown
+from apps.api.parsing import AlwaysJSON
 from apps.api.serializers import Paging, Query
 from apps.common.paging import Page, capped_count, page_of
 from apps.tenants.models import Tenant
@@ -29,6 +30,7 @@ class Endpoint(viewsets.ViewSet):
     """A resource; ``queries`` names the parameters of each action, none where it is not named."""
 
     queries: ClassVar[dict[str, type[Query]]] = {}
+    content_negotiation_class = AlwaysJSON
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Check who calls, then the parameters: no action runs with one it does not know."""
@@ -62,6 +64,7 @@ class Nowhere(APIView):
     """Any other address below /api/: not found, in the one shape, whoever asks."""
 
     permission_classes = ()
+    content_negotiation_class = AlwaysJSON
     schema = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

@@ -1,0 +1,58 @@
+"""A small installation: a cluster, two teams, and the people each page and endpoint meets."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps.accounts.models import User
+from apps.backends.models import Cluster, Pool
+from apps.tenants.models import Tenant
+from tests.factories import join, make_cluster, make_pool, make_tenant, make_user
+
+
+@pytest.fixture
+def cluster(db: None) -> Cluster:
+    """The cluster atlas."""
+    return make_cluster()
+
+
+@pytest.fixture
+def pool(cluster: Cluster) -> Pool:
+    """32 GPUs called h100 on 4 nodes of atlas."""
+    return make_pool(cluster)
+
+
+@pytest.fixture
+def vision(db: None) -> Tenant:
+    """The team of alice and bob."""
+    return make_tenant("vision")
+
+
+@pytest.fixture
+def nlp(db: None) -> Tenant:
+    """The team of carol."""
+    return make_tenant("nlp")
+
+
+@pytest.fixture
+def alice(vision: Tenant) -> User:
+    """Leads vision."""
+    return join(make_user("alice"), vision, "lead")
+
+
+@pytest.fixture
+def bob(vision: Tenant) -> User:
+    """Is a member of vision."""
+    return join(make_user("bob"), vision)
+
+
+@pytest.fixture
+def carol(nlp: Tenant) -> User:
+    """Leads another team: a stranger to vision."""
+    return join(make_user("carol"), nlp, "lead")
+
+
+@pytest.fixture
+def root(db: None) -> User:
+    """Runs the installation."""
+    return make_user("root", is_admin=True)
