@@ -47,8 +47,8 @@ Progress = Callable[[int, int], None]
 """Called with the bytes read and the file's size."""
 
 
-def _no_progress(_read: int, _size: int) -> None:
-    pass
+def no_progress(_read: int, _size: int) -> None:
+    """Show nothing."""
 
 
 def members_of(gpus: int) -> tuple[int, int]:
@@ -196,7 +196,7 @@ def import_trace(
     now: datetime,
     cluster_name: str = "",
     nodes: int = 100,
-    progress: Progress = _no_progress,
+    progress: Progress = no_progress,
 ) -> tuple[Report, Cluster | None]:
     """Read a trace into arrivals; return what became of its rows, and the cluster.
 
