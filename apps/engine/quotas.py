@@ -151,7 +151,7 @@ def entitlements(
                 lend=lend,
             )
             for child, share in zip(children, got, strict=False):
-                shares[child] = max(share, min(promised[child], total)) if not lend else share
+                shares[child] = share
                 if child in families:
                     front.append((child, shares[child], own[child]))
         entitled[:, pool] = shares

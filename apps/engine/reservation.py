@@ -25,7 +25,7 @@ class Reservation:
     now: dict[int, int]  # members that may hold before, by position
     spare: list[int]  # GPUs free then that the plan does not need
     holds: bool  # false while the rest is too far away (hold_late)
-    quota: dict[int, int] = field(default_factory=dict)  # room left then under ceilings, by tenant
+    quota: dict[int, int] = field(default_factory=dict)  # left under its ceilings, by tenant
 
     def held(self, position: int, idle: int) -> int:
         """Return the GPUs it holds on a node where ``idle`` are idle: whole members only."""

@@ -140,7 +140,7 @@ class Walk:
                 return False
             short = self._short(k)
             rooms = behind.rooms(short)
-            if not short and not self._keeps_quota(k):
+            if not self._keeps_quota(k):
                 return False
         size, gpus, topology = self.size[k], self.gpus[k], self.topology[k]
         need = size * gpus
@@ -232,7 +232,7 @@ class Walk:
         while above >= 0:
             used[above] += need
             above = parents[above]
-        if self.behind is not None and not short and self.behind.kept.quota:
+        if self.behind is not None and self.behind.kept.quota:
             quota = self.behind.kept.quota
             for above, _ in self._chain(tenant):
                 if above in quota:
@@ -329,7 +329,7 @@ class Walk:
         late = self.policy.hold_late
         if late >= 0:
             kept.holds = kept.at != NONE and kept.at - self.now <= late
-        self._keep_quota(k, kept, ends)
+        self._keep_quota(k, kept)
         self.first_blocked = k
         self.draft.forecast[self.job[k]] = kept.at
         self.behind = Behind(self.idle, self.free, kept)
@@ -344,21 +344,15 @@ class Walk:
             self.kept.count(self.tenant[k], held - self.counted)
             self.counted = held
 
-    def _keep_quota(self, k: int, kept: Reservation, ends: list[Row]) -> None:
-        """Note the room that is left under the gang's ceilings at its instant."""
-        chain = self._chain(self.tenant[k])
-        if not chain:
-            return
+    def _keep_quota(self, k: int, kept: Reservation) -> None:
+        """Note what is left under the gang's ceilings beside the gang.
+
+        What ends by then counts too: were the gang to stand at its ceiling meanwhile, it would
+        hold up nobody, and lose what it holds.
+        """
         need = self.size[k] * self.gpus[k]
-        quota = {t: ceiling - self.limits.used[t] - need for t, ceiling in chain}
-        if kept.at != NONE:
-            for at, _, freed, tenant in ends:
-                if at > kept.at:
-                    break
-                for above, _ in self._chain(tenant):
-                    if above in quota:
-                        quota[above] += freed
-        kept.quota = quota
+        chain = self._chain(self.tenant[k])
+        kept.quota = {t: ceiling - self.limits.used[t] - need for t, ceiling in chain}
 
     def _ends(self) -> list[Row]:
         if self.running_ends is None:
