@@ -11,7 +11,7 @@ help:
 	@echo 'make format           let ruff lay out the code'
 
 demo:
-	@MAKE_TARGET=demo tools/venv.sh && ROLLCALL_MODE=demo PYTHONUNBUFFERED=1 exec .venv/bin/python manage.py demo \
+	@MAKE_TARGET=demo tools/venv.sh && export ROLLCALL_MODE=demo && exec .venv/bin/python manage.py demo \
 		--port "$$PORT" --trace "$$TRACE" --reset "$$RESET"
 
 test:
