@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.db.models import Q
+
 from apps.backends.models import Cluster
 from apps.backends.port import Backend, LaunchRequest, LaunchResult
 from apps.jobs.models import Attempt
@@ -29,32 +31,28 @@ def launch_request(attempt: Attempt) -> LaunchRequest:
     )
 
 
-def _to_launch(cluster: Cluster) -> list[Attempt]:
-    rows = Attempt.objects.filter(
-        job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True,
-        launched_at__isnull=True, job__cancel_requested_at__isnull=True,
-    )  # fmt: skip
-    return list(
-        rows.select_related("job__tenant", "job__pool", "job__priority_class")
-        .prefetch_related("members__node")
-        .order_by("id")
+def _to_do(cluster: Cluster) -> tuple[list[Attempt], list[Attempt]]:
+    """Return the attempts to launch, with all a launch needs, and those to stop."""
+    alive = Attempt.objects.filter(
+        job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True
     )
-
-
-def _to_stop(cluster: Cluster) -> list[Attempt]:
-    rows = Attempt.objects.filter(
-        job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True,
-        job__cancel_requested_at__isnull=False,
-    )  # fmt: skip
-    return list(rows.order_by("id"))
+    asked = Q(launched_at__isnull=True) | Q(job__cancel_requested_at__isnull=False)
+    rows = list(alive.filter(asked).select_related("job").order_by("id"))
+    stops = [row for row in rows if row.job.cancel_requested_at is not None]
+    keys = [row.pk for row in rows if row.job.cancel_requested_at is None]
+    if not keys:
+        return [], stops
+    launches = Attempt.objects.filter(pk__in=keys).select_related(
+        "job__tenant", "job__pool", "job__priority_class"
+    )
+    return list(launches.prefetch_related("members__node").order_by("id")), stops
 
 
 def act(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> int:
     """Launch what is admitted, stop what is cancelled; return the number of calls."""
-    stops = _to_stop(cluster)
+    launches, stops = _to_do(cluster)
     for attempt in stops:
         backend.stop(str(attempt.uid), now=now)
-    launches = _to_launch(cluster)
     answers = [(a, backend.launch(launch_request(a), now=now)) for a in launches]
     if answers or stops:
         with fenced(lease):
@@ -79,7 +77,8 @@ def _book(cluster: Cluster, answers: list[tuple[Attempt, LaunchResult]], *, now:
             continue
         attempt.launched_at, attempt.cluster_ref = now, answer.cluster_ref
         launched.append(attempt)
-        if answer.started_at is not None:
+        # Seen running already, if a worker died between the call and its booking.
+        if answer.started_at is not None and attempt.started_at is None:
             started.append((attempt, answer.started_at))
     Attempt.objects.bulk_update(launched, ["launched_at", "cluster_ref"])
     if started:

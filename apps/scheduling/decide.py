@@ -15,7 +15,7 @@ from apps.jobs.models import Attempt, Job, Member, Reservation
 from apps.jobs.moves import Change, move_each
 from apps.jobs.states import WAITING, JobState, ReservationOutcome
 from apps.ledger.intervals import close_holds, open_holds
-from apps.queues.selectors import policy_of
+from apps.scheduling.frame import Frame
 from apps.scheduling.leases import Lease, fenced
 from apps.scheduling.models import Tick
 from apps.scheduling.publish import publish
@@ -33,9 +33,9 @@ class Decision:
     plan: Plan
 
 
-def decide(cluster: Cluster, *, now: datetime) -> Decision:
+def decide(cluster: Cluster, frame: Frame, *, now: datetime) -> Decision:
     """Take a snapshot and ask the engine; nothing is written."""
-    seen = take_snapshot(cluster, now=now)
+    seen = take_snapshot(cluster, frame, now=now)
     return Decision(seen, schedule(seen.snapshot, seen.policy))
 
 
@@ -142,6 +142,8 @@ def _start(
         for job_id in placements
         if job_id in jobs
     ]
+    if not changes:
+        return 0
     admitted = move_each(changes, tick_id=tick.pk)
     kept = _kept_seconds([job.pk for job in admitted])
     attempts = Attempt.objects.bulk_create(
@@ -186,9 +188,8 @@ def _reserving(
     return changes
 
 
-def _keep_until(cluster: Cluster, *, now: datetime, moves: int) -> datetime:
-    if moves:
-        return now + KEEP_MOVES
+def _keep_until(cluster: Cluster, *, now: datetime) -> datetime:
+    """Return how long a tick without a move is kept: the first of its minute a day."""
     minute = now.replace(second=0, microsecond=0)
     if not Tick.objects.filter(cluster=cluster, at__gte=minute).exists():
         return now + KEEP_MINUTE
@@ -201,6 +202,7 @@ def write(
     lease: Lease,
     *,
     now: datetime,
+    timeout_seconds: int | None,
     timings: Mapping[str, float],
     show: bool,
 ) -> Tick:
@@ -209,11 +211,10 @@ def write(
     wanted, placements = holds_of(decision), starts_of(decision)
     timed_out = {seen.pending_ids[k] for k in plan.timed_out.tolist()}
     current = {job: dict(members) for job, members in seen.holds.items()}
-    policy = policy_of(cluster)
     blobs = codec.encode_snapshot(seen.snapshot, seen.policy), codec.encode_plan(plan)
     with fenced(lease):
         tick = Tick.objects.create(
-            cluster=cluster, at=now, fence=lease.fence, keep_until=now + KEEP_MOVES,
+            cluster=cluster, at=now, fence=lease.fence, keep_until=_keep_until(cluster, now=now),
             pending=len(seen.pending_ids), running=len(seen.snapshot.running.id),
             snapshot=blobs[0], plan=blobs[1], **timings,
         )  # fmt: skip
@@ -222,7 +223,7 @@ def write(
         open_rows = _open_reservations(sorted(touched)) if touched else {}
         _time_out(
             [r for j, r in open_rows.items() if j in timed_out],
-            policy.gang_timeout_seconds,
+            timeout_seconds,
             now=now,
         )
         begins = {j: nodes for j, nodes in placements.items() if j in jobs}
@@ -233,15 +234,16 @@ def write(
         _hold(
             {j: h for j, h in wanted.items() if j in jobs},
             {j: h for j, h in current.items() if j in rest},
-            rest, jobs, policy.gang_timeout_seconds, now=now,
+            rest, jobs, timeout_seconds, now=now,
         )  # fmt: skip
         _drop_unplanned(rest, decision, wanted, now=now)
         waiting = {j: job for j, job in jobs.items() if j not in begins}
-        moved = len(move_each(_reserving(wanted, waiting, now=now), tick_id=tick.pk))
+        turned = _reserving(wanted, waiting, now=now)
+        moved = len(move_each(turned, tick_id=tick.pk)) if turned else 0
         started = _start(begins, jobs, tick, now=now)
-        tick.starts, tick.moves = started, moved + started
-        tick.keep_until = _keep_until(cluster, now=now, moves=tick.moves)
-        tick.save(update_fields=["starts", "moves", "keep_until"])
+        if moved or started:
+            tick.starts, tick.moves, tick.keep_until = started, moved + started, now + KEEP_MOVES
+            tick.save(update_fields=["starts", "moves", "keep_until"])
         if show:
             publish(cluster, decision.seen, plan, tick)
     return tick

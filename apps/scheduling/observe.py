@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
 from apps.backends.models import Cluster, Node
-from apps.backends.port import Backend, Observation, SeenAttempt
+from apps.backends.port import Backend, Observation
 from apps.backends.services import sync_nodes
 from apps.common.time import to_us
 from apps.jobs.models import Attempt, Reservation
@@ -24,16 +25,33 @@ FINAL = {
 }
 
 
-def alive_attempts(cluster: Cluster) -> list[Attempt]:
-    """Return the attempts that hold GPUs, with job and members, by id."""
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """What Rollcall believes of an attempt that holds GPUs."""
+
+    pk: int
+    uid: UUID
+    launched_at: datetime | None
+    started_at: datetime | None
+    last_checkpoint_at: datetime | None
+    cancel_requested_at: datetime | None
+
+
+def alive_on(cluster: Cluster) -> list[Alive]:
+    """Return the attempts that hold GPUs, by id: one query, few columns."""
     rows = Attempt.objects.filter(
         job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True
     )
-    return list(
-        rows.select_related("job", "job__priority_class")
-        .prefetch_related("members__node")
-        .order_by("id")
-    )
+    columns = (
+        "id", "uid", "launched_at", "started_at", "last_checkpoint_at", "job__cancel_requested_at"
+    )  # fmt: skip
+    return [Alive(*row) for row in rows.order_by("id").values_list(*columns)]
+
+
+def _load(keys: Iterable[int]) -> dict[int, Attempt]:
+    """Return attempts with job and members, by id."""
+    rows = Attempt.objects.filter(pk__in=list(keys)).select_related("job__priority_class")
+    return {row.pk: row for row in rows.prefetch_related("members__node")}
 
 
 def mark_started(attempts: Sequence[tuple[Attempt, datetime]], *, first_look: datetime) -> int:
@@ -86,9 +104,7 @@ def mark_ended(ends: Sequence[tuple[Attempt, str, datetime]]) -> int:
     for attempt, outcome, at in ends:
         attempt.ended_at, attempt.outcome = at, outcome
         changes.append(_after(attempt, outcome, at))
-    Attempt.objects.bulk_update(
-        [a for a, _, _ in ends], ["ended_at", "outcome", "detail", "last_checkpoint_at"]
-    )
+    Attempt.objects.bulk_update([a for a, _, _ in ends], ["ended_at", "outcome", "detail"])
     close_members({a.pk: to_us(at) for a, _, at in ends})
     return len(move_each(changes))
 
@@ -110,18 +126,42 @@ def tidy_reservations(cluster: Cluster, *, now: datetime) -> None:
         close_holds(reservation, at_us=to_us(at))
 
 
-def _by_uid(attempts: Iterable[SeenAttempt]) -> dict[UUID, SeenAttempt]:
-    return {UUID(seen.uid): seen for seen in attempts}
-
-
-def _gone(attempt: Attempt, seen: Observation) -> tuple[Attempt, str, datetime] | None:
-    """Return the end of an attempt that the cluster does not know, or None if it may yet come."""
-    if attempt.launched_at is not None:
-        attempt.detail = "the cluster knows it no more"
-        return attempt, Outcome.LOST, seen.as_of
-    if attempt.job.cancel_requested_at is not None:
-        return attempt, Outcome.STOPPED, attempt.job.cancel_requested_at
+def _end_of_unknown(alive: Alive, as_of: datetime) -> tuple[str, datetime, str] | None:
+    """Return how an attempt ended that the cluster does not know; None: it may yet come."""
+    if alive.launched_at is not None:
+        return Outcome.LOST, as_of, "the cluster knows it no more"
+    if alive.cancel_requested_at is not None:
+        return Outcome.STOPPED, alive.cancel_requested_at, ""
     return None
+
+
+@dataclass(slots=True)
+class News:
+    """What a look showed that Rollcall did not know, by attempt id."""
+
+    starts: dict[int, datetime] = field(default_factory=dict)
+    ends: dict[int, tuple[str, datetime, str]] = field(default_factory=dict)
+    checkpoints: dict[int, datetime] = field(default_factory=dict)
+
+
+def news_in(seen: Observation, alive: Iterable[Alive]) -> News:
+    """Return what is new; reports of attempts that ended before are ignored."""
+    known = {UUID(report.uid): report for report in seen.attempts}
+    news = News()
+    for row in alive:
+        report = known.get(row.uid)
+        if report is None:
+            end = _end_of_unknown(row, seen.as_of)
+            if end is not None:
+                news.ends[row.pk] = end
+            continue
+        if report.started_at is not None and row.started_at is None:
+            news.starts[row.pk] = report.started_at
+        if report.checkpoint_at is not None and report.checkpoint_at != row.last_checkpoint_at:
+            news.checkpoints[row.pk] = report.checkpoint_at
+        if report.ended_at is not None:
+            news.ends[row.pk] = (report.outcome, report.ended_at, report.detail[:300])
+    return news
 
 
 def apply_observation(cluster: Cluster, seen: Observation) -> int:
@@ -131,31 +171,22 @@ def apply_observation(cluster: Cluster, seen: Observation) -> int:
     if cluster.first_look_at is None:
         nodes = list(Node.objects.filter(cluster=cluster).select_related("pool"))
     node_seen(nodes, at_us=to_us(as_of))
-    first_look = cluster.first_look_at or as_of
-    known = _by_uid(seen.attempts)
-    starts: list[tuple[Attempt, datetime]] = []
-    ends: list[tuple[Attempt, str, datetime]] = []
-    checkpoints: list[Attempt] = []
-    for attempt in alive_attempts(cluster):
-        report = known.get(attempt.uid)
-        if report is None:
-            gone = _gone(attempt, seen)
-            if gone is not None:
-                ends.append(gone)
-            continue
-        if report.started_at is not None and attempt.started_at is None:
-            starts.append((attempt, report.started_at))
-        if report.checkpoint_at is not None and report.checkpoint_at != attempt.last_checkpoint_at:
-            attempt.last_checkpoint_at = report.checkpoint_at
-            checkpoints.append(attempt)
-        if report.ended_at is not None:
-            attempt.detail = report.detail[:300]
-            ends.append((attempt, report.outcome, report.ended_at))
-    moves = mark_started(starts, first_look=first_look) if starts else 0
-    if checkpoints:
-        Attempt.objects.bulk_update(checkpoints, ["last_checkpoint_at"])
-    if ends:
-        moves += mark_ended(ends)
+    news = news_in(seen, alive_on(cluster))
+    moves = 0
+    if news.checkpoints:
+        Attempt.objects.bulk_update(
+            [Attempt(pk=pk, last_checkpoint_at=at) for pk, at in news.checkpoints.items()],
+            ["last_checkpoint_at"],
+        )
+    if news.starts or news.ends:
+        attempts = _load({*news.starts, *news.ends})
+        starts = [(attempts[pk], at) for pk, at in news.starts.items()]
+        if starts:
+            moves += mark_started(starts, first_look=cluster.first_look_at or as_of)
+        for pk, (_, _, detail) in news.ends.items():
+            attempts[pk].detail = detail
+        if news.ends:
+            moves += mark_ended([(attempts[pk], how, at) for pk, (how, at, _) in news.ends.items()])
     tidy_reservations(cluster, now=as_of)
     return moves
 

@@ -19,6 +19,7 @@ from apps.ledger.intervals import set_marks
 from apps.ledger.rollup import roll_up
 from apps.scheduling.act import act
 from apps.scheduling.decide import decide, stranded_of, thin_out, write
+from apps.scheduling.frame import Frame, frame_of
 from apps.scheduling.leases import Lease, LeaseLost, claim, fenced, release, renew
 from apps.scheduling.marks import held_idle_of
 from apps.scheduling.models import Tick
@@ -45,10 +46,12 @@ def pass_once(
     *,
     now: datetime,
     show: bool = True,
+    frame: Frame | None = None,
     at_step: Step = _no_step,
 ) -> Tick:
     """Observe, decide and act once at the cluster's time ``now``.
 
+    ``frame`` is read anew unless given.
     ``show`` writes the verdicts that pages read; a virtual clock that hurries skips most.
     ``at_step`` is called with the name of each step as it is reached.
     """
@@ -59,14 +62,18 @@ def pass_once(
     samples = backend.utilisation(now=now)
     seen_at = time.perf_counter()
     at_step("decide")
-    decision = decide(cluster, now=now)
+    frame = frame or frame_of(cluster)
+    decision = decide(cluster, frame, now=now)
     decided_at = time.perf_counter()
     at_step("write")
     timings = {
         "observe_ms": (seen_at - began) * 1e3,
         "decide_ms": (decided_at - seen_at) * 1e3,
     }
-    tick = write(cluster, decision, lease, now=now, timings=timings, show=show)
+    timeout = frame.policy_row.gang_timeout_seconds
+    tick = write(
+        cluster, decision, lease, now=now, timeout_seconds=timeout, timings=timings, show=show
+    )
     at_step("act")
     act(cluster, backend, lease, now=now)
     at_step("book")
@@ -114,14 +121,20 @@ def next_instant(cluster: Cluster) -> datetime | None:
 
 
 def step_virtual(
-    cluster: Cluster, backend: Backend, lease: Lease, *, show: bool = True, at_step: Step = _no_step
+    cluster: Cluster,
+    backend: Backend,
+    lease: Lease,
+    *,
+    show: bool = True,
+    frame: Frame | None = None,
+    at_step: Step = _no_step,
 ) -> bool:
     """Tick at the virtual clock's instant, then move it on; False when it stands still.
 
     The clock moves after the tick: a tick that was cut off is made again at the same instant.
     """
     now = cluster.now()
-    pass_once(cluster, backend, lease, now=now, show=show, at_step=at_step)
+    pass_once(cluster, backend, lease, now=now, show=show, frame=frame, at_step=at_step)
     following = next_instant(cluster)
     renew(lease, clock_now=following)
     moved = following != cluster.clock_now
@@ -133,13 +146,15 @@ def _catch_up(cluster: Cluster, backend: Backend, lease: Lease) -> None:
     """Tick a virtual clock as fast as it goes, for a few seconds."""
     began = shown = time.monotonic()
     count = 0
+    frame: Frame | None = None
     while cluster.clock_now is not None:
         late = time.monotonic()
         last = late - began > CATCH_UP_SECONDS
         show = last or count == 0 or late - shown > SHOW_EVERY_SECONDS
         if show:
-            shown = late
-        if not step_virtual(cluster, backend, lease, show=show) or last:
+            shown, frame = late, None
+        frame = frame or frame_of(cluster)
+        if not step_virtual(cluster, backend, lease, show=show, frame=frame) or last:
             break
         count += 1
         if count % THIN_OUT_EVERY == 0:

@@ -10,17 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from apps.backends.models import Cluster, Node, Pool
+from apps.backends.models import Cluster, Node
 from apps.common.time import MICROSECOND, to_us
 from apps.engine import types as engine
-from apps.jobs.models import Attempt, Job, Member
+from apps.jobs.models import Attempt, Job, Member, Reservation
 from apps.jobs.states import HOLDING, WAITING, JobState
 from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.usage import decayed_usage
-from apps.queues.models import ClusterPolicy, PriorityClass, Queue
-from apps.queues.selectors import policy_of
-from apps.quotas.models import Quota
-from apps.tenants.models import Tenant
+from apps.scheduling.frame import Frame, duration
 
 NODE_STATE = {"up": 0, "drained": 1, "down": 2}
 TOPOLOGY = {"none": 0, "rack": 1, "nvlink": 2}
@@ -28,6 +25,10 @@ TOPOLOGY = {"none": 0, "rack": 1, "nvlink": 2}
 PENDING_COLUMNS = (
     "id", "tenant_id", "pool_id", "size", "gpus_per_member", "submitted_at", "limit_seconds",
     "priority_class_id", "nice", "topology", "held_at", "begin_at", "broken", "no_reserve_before",
+)  # fmt: skip
+RUNNING_COLUMNS = (
+    "id", "job_id", "job__tenant_id", "job__pool_id", "job__gpus_per_member", "started_at",
+    "created_at", "job__limit_seconds", "job__priority_class_id",
 )  # fmt: skip
 
 
@@ -43,7 +44,6 @@ class Seen:
     pool_ids: list[int]
     # job id → [(rank, node id)], of open holds
     holds: dict[int, list[tuple[int, int]]]
-    reservations: dict[int, int]
 
 
 def ints(values: Iterable[Any]) -> engine.Ints:
@@ -58,34 +58,6 @@ def offsets_of(lengths: Iterable[int]) -> engine.Ints:
 
 def _us(at: datetime | None) -> int:
     return engine.NONE if at is None else to_us(at)
-
-
-def _duration(seconds: int | None) -> int:
-    return engine.NONE if seconds is None else seconds * MICROSECOND
-
-
-def engine_policy(policy: ClusterPolicy) -> engine.Policy:
-    """Return a cluster's policy in the engine's words."""
-    classes = PriorityClass.objects.order_by("-priority").values_list("priority", flat=True)
-    highest = classes.first() or 0
-    return engine.Policy(
-        fair_share=policy.fair_share,
-        dampening=policy.dampening,
-        weights=engine.Weights(
-            fair_share=policy.weight_fair_share,
-            age=policy.weight_age,
-            size=policy.weight_size,
-            queue=policy.weight_queue,
-            class_=policy.weight_class,
-        ),
-        max_age=policy.max_age_seconds * MICROSECOND,
-        max_class=max(highest, 0),
-        placement=policy.placement,
-        backfill=policy.backfill,
-        hold_late=_duration(policy.hold_late_seconds),
-        gang_timeout=_duration(policy.gang_timeout_seconds),
-        lend_guarantee=policy.lend_guarantee,
-    )
 
 
 def _codes(names: Sequence[str]) -> engine.Ints:
@@ -112,23 +84,9 @@ def _nodes(cluster: Cluster, pool_at: dict[int, int]) -> engine.Nodes:
     )
 
 
-def tenants_on(cluster: Cluster) -> tuple[list[Tenant], dict[int, float]]:
-    """Return the tenants that have a queue on a cluster, with all above them; and queue factors."""
-    factors = dict(Queue.objects.filter(cluster=cluster).values_list("tenant_id", "factor"))
-    every = {t.pk: t for t in Tenant.objects.order_by("id").defer("path")}
-    wanted: set[int] = set()
-    for pk in factors:
-        at: int | None = pk
-        while at is not None and at not in wanted:
-            wanted.add(at)
-            at = every[at].parent_id
-    return [every[pk] for pk in sorted(wanted)], factors
-
-
-def _tenants(
-    cluster: Cluster, rows: list[Tenant], at: dict[int, int], now_us: int
-) -> engine.Tenants:
+def _tenants(cluster: Cluster, frame: Frame, now_us: int) -> engine.Tenants:
     usage = decayed_usage(cluster, at_us=now_us)
+    rows, at = frame.tenants, frame.tenant_at
     return engine.Tenants(
         id=ints(t.pk for t in rows),
         name=tuple(t.name for t in rows),
@@ -139,47 +97,15 @@ def _tenants(
     )
 
 
-def _quotas(cluster: Cluster, tenant_at: dict[int, int], pool_at: dict[int, int]) -> engine.Quotas:
-    shape = (len(tenant_at), len(pool_at))
-    guarantee = np.zeros(shape, dtype=np.int64)
-    ceiling = np.full(shape, engine.NONE, dtype=np.int64)
-    weight = np.full(shape, np.nan, dtype=np.float64)
-    rows = Quota.objects.filter(pool__cluster=cluster, tenant_id__in=tenant_at)
-    for row in rows:
-        cell = tenant_at[row.tenant_id], pool_at[row.pool_id]
-        guarantee[cell] = row.guarantee
-        if row.ceiling is not None:
-            ceiling[cell] = row.ceiling
-        if row.weight is not None:
-            weight[cell] = row.weight
-    return engine.Quotas(guarantee=guarantee, ceiling=ceiling, weight=weight)
-
-
-def unmet_dependencies(job_ids: Sequence[int], cluster: Cluster) -> set[int]:
-    """Return which of the waiting jobs depend on one that has not succeeded."""
-    through = Job.depends_on.through
-    rows = through.objects.filter(
+def unmet_dependencies(cluster: Cluster) -> set[int]:
+    """Return the waiting jobs that depend on one that has not succeeded."""
+    rows = Job.depends_on.through.objects.filter(
         from_job__cluster=cluster, from_job__state__in=sorted(WAITING)
     ).exclude(to_job__state=JobState.SUCCEEDED)
-    return set(rows.values_list("from_job_id", flat=True)) & set(job_ids)
+    return set(rows.values_list("from_job_id", flat=True))
 
 
-def paused_tenants(tenants: Sequence[Tenant]) -> set[int]:
-    """Return the tenants that are paused or archived, themselves or through one above them."""
-    by_id = {t.pk: t for t in tenants}
-    paused: dict[int, bool] = {}
-
-    def is_paused(tenant: Tenant) -> bool:
-        if tenant.pk not in paused:
-            above = by_id.get(tenant.parent_id) if tenant.parent_id else None
-            own = tenant.paused_at is not None or tenant.archived_at is not None
-            paused[tenant.pk] = own or (above is not None and is_paused(above))
-        return paused[tenant.pk]
-
-    return {t.pk for t in tenants if is_paused(t)}
-
-
-def _gate(row: Sequence[Any], now: datetime, unmet: set[int], paused: set[int]) -> int:
+def _gate(row: Sequence[Any], now: datetime, unmet: set[int], paused: frozenset[int]) -> int:
     if row[10] is not None:
         return engine.Reason.HELD
     if row[0] in unmet:
@@ -191,134 +117,114 @@ def _gate(row: Sequence[Any], now: datetime, unmet: set[int], paused: set[int]) 
     return 0
 
 
+def _reserved_since(cluster: Cluster) -> dict[int, datetime]:
+    """Return since when each reservation that stands holds, by job id."""
+    rows = Reservation.objects.filter(job__cluster=cluster, ended_at__isnull=True)
+    return dict(rows.order_by("id").values_list("job_id", "since"))
+
+
 def _pending(
     cluster: Cluster,
     now: datetime,
-    rows: list[Any],
-    at: dict[str, dict[int, int]],
-    tenants: list[Tenant],
-    factors: dict[int, float],
+    frame: Frame,
+    node_at: dict[int, int],
     holds: dict[int, list[tuple[int, int]]],
 ) -> engine.Pending:
-    classes = dict(PriorityClass.objects.values_list("id", "priority"))
-    unmet = unmet_dependencies([r[0] for r in rows], cluster) if rows else set()
-    paused = paused_tenants(tenants)
-    since = (
-        dict(
-            Job.objects.filter(
-                cluster=cluster, state__in=sorted(WAITING), reservations__ended_at__isnull=True
-            )
-            .exclude(reservations=None)
-            .values_list("id", "reservations__since")
-        )
-        if rows
-        else {}
-    )
-    held = [holds.get(r[0], []) for r in rows]
-    return engine.Pending(
-        id=ints(r[0] for r in rows),
-        tenant=ints(at["tenant"][r[1]] for r in rows),
-        pool=ints(at["pool"][r[2]] for r in rows),
-        size=ints(r[3] for r in rows),
-        gpus_per_member=ints(r[4] for r in rows),
-        submitted=ints(to_us(r[5]) for r in rows),
-        limit=ints(_duration(r[6]) for r in rows),
-        class_priority=ints(classes[r[7]] for r in rows),
-        nice=ints(r[8] for r in rows),
-        queue_factor=np.array([factors.get(r[1], 0.0) for r in rows], dtype=np.float64),
-        topology=ints(TOPOLOGY[r[9]] for r in rows),
-        gate=ints(_gate(r, now, unmet, paused) for r in rows),
-        broken=np.array([r[12] for r in rows], dtype=np.bool_),
-        reserved_since=ints(_us(since.get(r[0])) for r in rows),
-        no_reserve_before=ints(0 if r[13] is None else to_us(r[13]) for r in rows),
-        hold_offsets=offsets_of(len(h) for h in held),
-        hold_rank=ints(rank for h in held for rank, _ in h),
-        hold_node=ints(at["node"][node] for h in held for _, node in h),
-    )
-
-
-def _running(cluster: Cluster, at: dict[str, dict[int, int]]) -> engine.Running:
-    classes = dict(PriorityClass.objects.values_list("id", "priority"))
-    alive = Attempt.objects.filter(
-        job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at=None
-    )
-    rows = list(
-        alive.order_by("job_id").values_list(
-            "id", "job_id", "job__tenant_id", "job__pool_id", "job__size", "job__gpus_per_member",
-            "started_at", "created_at", "job__limit_seconds", "job__priority_class_id",
-        )
-    )  # fmt: skip
-    nodes: dict[int, list[int]] = defaultdict(list)
-    members = Member.objects.filter(attempt__in=alive).order_by("attempt_id", "rank")
-    for attempt_id, node_id in members.values_list("attempt_id", "node_id"):
-        # A node that left the cluster takes no room of it any more.
-        if node_id in at["node"]:
-            nodes[attempt_id].append(node_id)
-    started = [to_us(r[6] or r[7]) for r in rows]
-    return engine.Running(
-        id=ints(r[1] for r in rows),
-        tenant=ints(at["tenant"][r[2]] for r in rows),
-        pool=ints(at["pool"][r[3]] for r in rows),
-        size=ints(len(nodes[r[0]]) for r in rows),
-        gpus_per_member=ints(r[5] for r in rows),
-        started=ints(started),
-        ends_by=ints(
-            engine.NONE if r[8] is None else s + r[8] * MICROSECOND
-            for r, s in zip(rows, started, strict=True)
-        ),
-        class_priority=ints(classes[r[9]] for r in rows),
-        member_offsets=offsets_of(len(nodes[r[0]]) for r in rows),
-        member_node=ints(at["node"][n] for r in rows for n in nodes[r[0]]),
-    )
-
-
-def _open_holds(cluster: Cluster) -> tuple[dict[int, list[tuple[int, int]]], dict[int, int]]:
-    """Return what is held now, (rank, node id) by job id, and the reservation of each job."""
-    holds: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    reservations: dict[int, int] = {}
-    rows = Interval.objects.filter(cluster=cluster, kind=IntervalKind.HOLD, end_us__isnull=True)
-    for job_id, rank, node_id, reservation_id in rows.order_by("job_id", "rank").values_list(
-        "job_id", "rank", "node_id", "reservation_id"
-    ):
-        if job_id is not None and rank is not None and node_id is not None:
-            holds[job_id].append((rank, node_id))
-            reservations[job_id] = reservation_id or 0
-    return dict(holds), reservations
-
-
-def take_snapshot(cluster: Cluster, *, now: datetime) -> Seen:
-    """Read all that a decision needs, at the cluster's time ``now``."""
-    now_us = to_us(now)
-    pools = list(Pool.objects.filter(cluster=cluster).order_by("id"))
-    tenants, factors = tenants_on(cluster)
-    at: dict[str, dict[int, int]] = {
-        "pool": {p.pk: i for i, p in enumerate(pools)},
-        "tenant": {t.pk: i for i, t in enumerate(tenants)},
-    }
-    nodes = _nodes(cluster, at["pool"])
-    at["node"] = {int(pk): i for i, pk in enumerate(nodes.id)}
     rows = list(
         Job.objects.filter(cluster=cluster, state__in=sorted(WAITING))
         .order_by("id")
         .values_list(*PENDING_COLUMNS)
     )
-    holds, reservations = _open_holds(cluster)
+    unmet = unmet_dependencies(cluster) if rows else set()
+    since = _reserved_since(cluster) if rows else {}
+    held = [holds.get(r[0], []) for r in rows]
+    return engine.Pending(
+        id=ints(r[0] for r in rows),
+        tenant=ints(frame.tenant_at[r[1]] for r in rows),
+        pool=ints(frame.pool_at[r[2]] for r in rows),
+        size=ints(r[3] for r in rows),
+        gpus_per_member=ints(r[4] for r in rows),
+        submitted=ints(to_us(r[5]) for r in rows),
+        limit=ints(duration(r[6]) for r in rows),
+        class_priority=ints(frame.classes[r[7]] for r in rows),
+        nice=ints(r[8] for r in rows),
+        queue_factor=np.array([frame.queue_factors.get(r[1], 0.0) for r in rows], dtype=np.float64),
+        topology=ints(TOPOLOGY[r[9]] for r in rows),
+        gate=ints(_gate(r, now, unmet, frame.paused) for r in rows),
+        broken=np.array([r[12] for r in rows], dtype=np.bool_),
+        reserved_since=ints(_us(since.get(r[0])) for r in rows),
+        no_reserve_before=ints(0 if r[13] is None else to_us(r[13]) for r in rows),
+        hold_offsets=offsets_of(len(h) for h in held),
+        hold_rank=ints(rank for h in held for rank, _ in h),
+        hold_node=ints(node_at[node] for h in held for _, node in h),
+    )
+
+
+def _running(cluster: Cluster, frame: Frame, node_at: dict[int, int]) -> engine.Running:
+    alive = Attempt.objects.filter(
+        job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True
+    )
+    rows = list(alive.order_by("job_id").values_list(*RUNNING_COLUMNS))
+    nodes: dict[int, list[int]] = defaultdict(list)
+    members = Member.objects.filter(attempt__in=alive.order_by()) if rows else Member.objects.none()
+    for attempt_id, node_id in members.order_by("attempt_id", "rank").values_list(
+        "attempt_id", "node_id"
+    ):
+        # A node that left the cluster takes no room of it any more.
+        if node_id in node_at:
+            nodes[attempt_id].append(node_id)
+    started = [to_us(r[5] or r[6]) for r in rows]
+    return engine.Running(
+        id=ints(r[1] for r in rows),
+        tenant=ints(frame.tenant_at[r[2]] for r in rows),
+        pool=ints(frame.pool_at[r[3]] for r in rows),
+        size=ints(len(nodes[r[0]]) for r in rows),
+        gpus_per_member=ints(r[4] for r in rows),
+        started=ints(started),
+        ends_by=ints(
+            engine.NONE if r[7] is None else s + r[7] * MICROSECOND
+            for r, s in zip(rows, started, strict=True)
+        ),
+        class_priority=ints(frame.classes[r[8]] for r in rows),
+        member_offsets=offsets_of(len(nodes[r[0]]) for r in rows),
+        member_node=ints(node_at[n] for r in rows for n in nodes[r[0]]),
+    )
+
+
+def _open_holds(cluster: Cluster) -> dict[int, list[tuple[int, int]]]:
+    """Return what is held now: (rank, node id) by job id."""
+    holds: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    rows = Interval.objects.filter(cluster=cluster, kind=IntervalKind.HOLD, end_us__isnull=True)
+    for job_id, rank, node_id in rows.order_by("job_id", "rank").values_list(
+        "job_id", "rank", "node_id"
+    ):
+        if job_id is not None and rank is not None and node_id is not None:
+            holds[job_id].append((rank, node_id))
+    return dict(holds)
+
+
+def take_snapshot(cluster: Cluster, frame: Frame, *, now: datetime) -> Seen:
+    """Read all that a decision needs, at the cluster's time ``now``."""
+    now_us = to_us(now)
+    nodes = _nodes(cluster, frame.pool_at)
+    node_at = {int(pk): k for k, pk in enumerate(nodes.id)}
+    holds = _open_holds(cluster)
+    holds = {j: [(r, n) for r, n in rows if n in node_at] for j, rows in holds.items()}
     snapshot = engine.Snapshot(
         now=now_us,
-        pools=engine.Pools(id=ints(p.pk for p in pools), name=tuple(p.name for p in pools)),
+        pools=frame.pools,
         nodes=nodes,
-        tenants=_tenants(cluster, tenants, at["tenant"], now_us),
-        quotas=_quotas(cluster, at["tenant"], at["pool"]),
-        pending=_pending(cluster, now, rows, at, tenants, factors, holds),
-        running=_running(cluster, at),
+        tenants=_tenants(cluster, frame, now_us),
+        quotas=frame.quotas,
+        pending=_pending(cluster, now, frame, node_at, holds),
+        running=_running(cluster, frame, node_at),
     )
     return Seen(
         snapshot=snapshot,
-        policy=engine_policy(policy_of(cluster)),
-        pending_ids=[r[0] for r in rows],
-        node_ids=[int(n) for n in nodes.id],
-        tenant_ids=[t.pk for t in tenants],
-        pool_ids=[p.pk for p in pools],
+        policy=frame.policy,
+        pending_ids=snapshot.pending.id.tolist(),
+        node_ids=nodes.id.tolist(),
+        tenant_ids=[t.pk for t in frame.tenants],
+        pool_ids=snapshot.pools.id.tolist(),
         holds=holds,
-        reservations=reservations,
     )

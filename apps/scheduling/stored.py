@@ -29,7 +29,6 @@ def decision_of(tick: Tick) -> Decision:
         tenant_ids=snapshot.tenants.id.tolist(),
         pool_ids=snapshot.pools.id.tolist(),
         holds={},
-        reservations={},
     )
     return Decision(seen, codec.decode_plan(bytes(tick.plan)))
 

@@ -1,0 +1,130 @@
+"""What rarely changes about a cluster: its policy, pools, tenants, promises and classes.
+
+Read anew for each tick on wall time; a virtual clock that hurries reads it once a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from apps.backends.models import Cluster, Pool
+from apps.common.time import MICROSECOND
+from apps.engine import types as engine
+from apps.queues.models import ClusterPolicy, PriorityClass, Queue
+from apps.queues.selectors import policy_of
+from apps.quotas.models import Quota
+from apps.tenants.models import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows around a decision, and the engine's columns made of them."""
+
+    policy_row: ClusterPolicy
+    policy: engine.Policy
+    pools: engine.Pools
+    pool_at: dict[int, int]
+    tenants: list[Tenant]
+    tenant_at: dict[int, int]
+    quotas: engine.Quotas
+    queue_factors: dict[int, float]
+    classes: dict[int, int]
+    paused: frozenset[int]
+
+
+def duration(seconds: int | None) -> int:
+    """Return a duration in the engine's microseconds; None is none."""
+    return engine.NONE if seconds is None else seconds * MICROSECOND
+
+
+def engine_policy(policy: ClusterPolicy, highest_class: int) -> engine.Policy:
+    """Return a cluster's policy in the engine's words."""
+    return engine.Policy(
+        fair_share=policy.fair_share,
+        dampening=policy.dampening,
+        weights=engine.Weights(
+            fair_share=policy.weight_fair_share,
+            age=policy.weight_age,
+            size=policy.weight_size,
+            queue=policy.weight_queue,
+            class_=policy.weight_class,
+        ),
+        max_age=policy.max_age_seconds * MICROSECOND,
+        max_class=max(highest_class, 0),
+        placement=policy.placement,
+        backfill=policy.backfill,
+        hold_late=duration(policy.hold_late_seconds),
+        gang_timeout=duration(policy.gang_timeout_seconds),
+        lend_guarantee=policy.lend_guarantee,
+    )
+
+
+def _tenants_on(factors: dict[int, float]) -> list[Tenant]:
+    """Return the tenants that have a queue on the cluster, with all above them, oldest first."""
+    every = {t.pk: t for t in Tenant.objects.order_by("id").defer("path")}
+    wanted: set[int] = set()
+    for pk in factors:
+        at: int | None = pk
+        while at is not None and at not in wanted:
+            wanted.add(at)
+            at = every[at].parent_id
+    return [every[pk] for pk in sorted(wanted)]
+
+
+def _paused(tenants: list[Tenant]) -> frozenset[int]:
+    """Return the tenants that are paused or archived, themselves or through one above them."""
+    by_id = {t.pk: t for t in tenants}
+    known: dict[int, bool] = {}
+
+    def is_paused(tenant: Tenant) -> bool:
+        if tenant.pk not in known:
+            above = by_id.get(tenant.parent_id) if tenant.parent_id else None
+            own = tenant.paused_at is not None or tenant.archived_at is not None
+            known[tenant.pk] = own or (above is not None and is_paused(above))
+        return known[tenant.pk]
+
+    return frozenset(t.pk for t in tenants if is_paused(t))
+
+
+def _quotas(tenant_at: dict[int, int], pool_at: dict[int, int]) -> engine.Quotas:
+    shape = (len(tenant_at), len(pool_at))
+    guarantee = np.zeros(shape, dtype=np.int64)
+    ceiling = np.full(shape, engine.NONE, dtype=np.int64)
+    weight = np.full(shape, np.nan, dtype=np.float64)
+    for row in Quota.objects.filter(pool_id__in=list(pool_at)):
+        if row.tenant_id not in tenant_at:
+            continue
+        cell = tenant_at[row.tenant_id], pool_at[row.pool_id]
+        guarantee[cell] = row.guarantee
+        if row.ceiling is not None:
+            ceiling[cell] = row.ceiling
+        if row.weight is not None:
+            weight[cell] = row.weight
+    return engine.Quotas(guarantee=guarantee, ceiling=ceiling, weight=weight)
+
+
+def frame_of(cluster: Cluster) -> Frame:
+    """Read the frame of a cluster: six queries."""
+    policy = policy_of(cluster)
+    pools = list(Pool.objects.filter(cluster=cluster).order_by("id"))
+    factors = dict(Queue.objects.filter(cluster=cluster).values_list("tenant_id", "factor"))
+    tenants = _tenants_on(factors)
+    classes = dict(PriorityClass.objects.order_by("id").values_list("id", "priority"))
+    pool_at = {pool.pk: k for k, pool in enumerate(pools)}
+    tenant_at = {tenant.pk: k for k, tenant in enumerate(tenants)}
+    return Frame(
+        policy_row=policy,
+        policy=engine_policy(policy, max(classes.values(), default=0)),
+        pools=engine.Pools(
+            id=np.array([p.pk for p in pools], dtype=np.int64), name=tuple(p.name for p in pools)
+        ),
+        pool_at=pool_at,
+        tenants=tenants,
+        tenant_at=tenant_at,
+        quotas=_quotas(tenant_at, pool_at),
+        queue_factors=factors,
+        classes=classes,
+        paused=_paused(tenants),
+    )
