@@ -19,16 +19,25 @@ class Interval(models.Model):
     stranded or foreign (used by work that is not ours) for a mark; and empty else.
     """
 
-    cluster = models.ForeignKey("backends.Cluster", models.PROTECT, related_name="+")
-    pool = models.ForeignKey("backends.Pool", models.PROTECT, related_name="+")
+    # Indexes stand in Meta alone: each costs every tick, and most of a key's own would be unused.
+    cluster = models.ForeignKey(
+        "backends.Cluster", models.PROTECT, related_name="+", db_index=False
+    )
+    pool = models.ForeignKey("backends.Pool", models.PROTECT, related_name="+", db_index=False)
     kind = models.CharField(max_length=6, choices=IntervalKind)
     state = models.CharField(max_length=10, blank=True)
-    node = models.ForeignKey("backends.Node", models.PROTECT, null=True, related_name="+")
-    tenant = models.ForeignKey("tenants.Tenant", models.PROTECT, null=True, related_name="+")
-    job = models.ForeignKey("jobs.Job", models.PROTECT, null=True, related_name="intervals")
+    node = models.ForeignKey(
+        "backends.Node", models.PROTECT, null=True, related_name="+", db_index=False
+    )
+    tenant = models.ForeignKey(
+        "tenants.Tenant", models.PROTECT, null=True, related_name="+", db_index=False
+    )
+    job = models.ForeignKey(
+        "jobs.Job", models.PROTECT, null=True, related_name="intervals", db_index=False
+    )
     attempt = models.ForeignKey("jobs.Attempt", models.PROTECT, null=True, related_name="+")
     reservation = models.ForeignKey(
-        "jobs.Reservation", models.PROTECT, null=True, related_name="intervals"
+        "jobs.Reservation", models.PROTECT, null=True, related_name="intervals", db_index=False
     )
     rank = models.IntegerField(null=True)
     gpus = models.PositiveIntegerField()
@@ -76,11 +85,15 @@ class Price(models.Model):
 class RollUp(models.Model):
     """GPU-microseconds of one UTC quarter-hour by pool, price, tenant and state."""
 
-    cluster = models.ForeignKey("backends.Cluster", models.PROTECT, related_name="+")
-    pool = models.ForeignKey("backends.Pool", models.PROTECT, related_name="+")
+    cluster = models.ForeignKey(
+        "backends.Cluster", models.PROTECT, related_name="+", db_index=False
+    )
+    pool = models.ForeignKey("backends.Pool", models.PROTECT, related_name="+", db_index=False)
     quarter_us = models.BigIntegerField()
-    price = models.ForeignKey(Price, models.PROTECT, null=True, related_name="+")
-    tenant = models.ForeignKey("tenants.Tenant", models.PROTECT, null=True, related_name="+")
+    price = models.ForeignKey(Price, models.PROTECT, null=True, related_name="+", db_index=False)
+    tenant = models.ForeignKey(
+        "tenants.Tenant", models.PROTECT, null=True, related_name="+", db_index=False
+    )
     state = models.CharField(max_length=12)
     gpu_us = models.BigIntegerField()
 
