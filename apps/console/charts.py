@@ -31,15 +31,24 @@ class Column:
     total_words: str
 
 
-def stacked(columns: Sequence[Column], states: Iterable[str], *, axis_title: str) -> Figure:
-    """Draw parts that add up, over time, in the fixed order of the states."""
+def stacked(
+    columns: Sequence[Column],
+    states: Iterable[str],
+    *,
+    axis_title: str,
+    lines: Sequence[float] = (),
+) -> Figure:
+    """Draw parts that add up, over time, in the fixed order of the states.
+
+    ``lines`` are dotted across the figure where a price changed; the first bar is around 0.
+    """
     shown = [STATES[state] for state in STATES if state in set(states)]
     if len(columns) * max(1, len(shown)) > POINTS_AT_MOST:
         raise ValueError(f"A figure has at most {POINTS_AT_MOST} points.")
     traces = [_part(state, columns) for state in shown]
     return {
         "data": [*traces, _total(columns, [state.key for state in shown])],
-        "layout": _layout(columns, axis_title),
+        "layout": _layout(columns, axis_title) | {"shapes": [_line(x) for x in lines]},
         "config": CONFIG,
         "themes": THEMES,
     }
@@ -105,6 +114,14 @@ def _layout(columns: Sequence[Column], axis_title: str) -> Figure:
             "range": [-0.5, max(0.5, len(columns) - 0.5)],
         },
         "yaxis": {"title": {"text": axis_title}},
+    }
+
+
+def _line(x: float) -> Figure:
+    ink = _colour("ink3", "light")
+    line = {"color": ink, "width": 1.4, "dash": "dot"}
+    return {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1} | {
+        "line": line
     }
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 
 from apps.common import show
+from apps.common.money import MICROS
 from apps.common.time import HOUR_US, MICROSECOND, from_us, to_us
 from apps.console import drawings
 from apps.console.drawings import Gang, Held, Waterfall
-from apps.jobs.models import Attempt, Job, Member, Reservation
+from apps.jobs.models import Attempt, Job, Member
 from apps.jobs.states import ReservationOutcome
-from apps.ledger.models import Interval, IntervalKind
+from apps.ledger.selectors import Prices
+from apps.ledger.waits import WAITING, GangWait
 
 HEAD, FOOT = 46, 44
-WAITING = "waiting"
 OUTCOMES = (WAITING, *(outcome.value for outcome in ReservationOutcome))
 MOST_IN_TABLE = 600
 
@@ -93,85 +94,75 @@ class GangView:
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """What a wait cost: the exact sum, the rate per hour while it lasts, and the price or prices."""
+    """What a wait cost: the exact sum, what it costs an hour now, and the prices in force."""
 
     cost: Fraction
-    per_hour: Fraction
+    per_hour: Fraction | None
     prices: tuple[Fraction, ...]  # of a GPU-hour, in the order they were in force
 
 
-def load(reservations: Sequence[Reservation], *, now: datetime, nodes: bool) -> dict[int, Gang]:
-    """Return the gangs of some reservations, ``job`` loaded, by reservation id.
-
-    One query for what they held; with ``nodes`` two more for where they started and until when.
-    """
-    held: dict[int, list[Held]] = {reservation.pk: [] for reservation in reservations}
-    now_us = to_us(now)
-    rows = (
-        Interval.objects.filter(reservation__in=list(held), kind=IntervalKind.HOLD)
-        .order_by("start_us", "rank")
-        .values_list("reservation_id", "rank", "node__name", "gpus", "start_us", "end_us")
-    )
-    for reservation_id, rank, node, gpus, start, end in rows:
-        stop = max(start, now_us) if end is None else end
-        held[reservation_id].append(Held(rank or 0, node or "", gpus, start, stop))
-    runs = _runs(reservations) if nodes else {}
-    places = _places(runs.values()) if nodes else {}
-    return {
-        reservation.pk: _gang(
-            reservation, held[reservation.pk], runs.get(reservation.pk), places, now_us
-        )
-        for reservation in reservations
-    }
-
-
-def _gang(
-    reservation: Reservation,
-    held: list[Held],
-    run: Attempt | None,
-    places: dict[int, dict[int, str]],
-    now_us: int,
+def gang_of(
+    wait: GangWait, run: Attempt | None = None, places: Mapping[int, str] | None = None
 ) -> Gang:
-    job = reservation.job
-    ended = now_us if reservation.ended_at is None else to_us(reservation.ended_at)
-    since = min([to_us(reservation.since), *(h.start_us for h in held)])
-    timeout = reservation.timeout_seconds
+    """Return one reservation as what is drawn; ``run`` and ``places`` are where it started."""
+    job, ran = wait.job, None
+    if run is not None and run.ended_at is not None:
+        ran = to_us(run.ended_at)
+    held = tuple(
+        Held(
+            hold.rank,
+            hold.node,
+            job.gpus_per_member,
+            hold.start_us,
+            max(hold.start_us, wait.until_us if hold.end_us is None else hold.end_us),
+        )
+        for hold in wait.holds
+    )
+    timeout = wait.reservation.timeout_seconds
     return Gang(
         size=job.size,
         gpus_per_member=job.gpus_per_member,
-        since_us=since,
-        until_us=max([since, ended, *(h.end_us for h in held)]),
-        outcome=WAITING if reservation.ended_at is None else reservation.outcome,
-        held=tuple(held),
+        since_us=wait.since_us,
+        until_us=max(wait.since_us, wait.until_us),
+        outcome=wait.outcome,
+        held=held,
         timeout_us=None if timeout is None else timeout * MICROSECOND,
-        nodes={} if run is None else places.get(run.pk, {}),
-        ran_until_us=None if run is None or run.ended_at is None else to_us(run.ended_at),
+        nodes=places or {},
+        ran_until_us=ran,
     )
 
 
-def _runs(reservations: Iterable[Reservation]) -> dict[int, Attempt]:
-    """Return the attempt each reservation that started became, by reservation id."""
-    started = {
-        (r.job_id, r.attempt_number): r.pk
-        for r in reservations
-        if r.outcome == ReservationOutcome.STARTED
-    }
-    rows = Attempt.objects.filter(job__in={job for job, _ in started}) if started else ()
-    return {
-        started[attempt.job_id, attempt.number]: attempt
-        for attempt in rows
-        if (attempt.job_id, attempt.number) in started
-    }
+def run_of(wait: GangWait) -> tuple[Attempt | None, dict[int, str]]:
+    """Return the attempt a reservation that started became, and the node of each rank."""
+    if wait.outcome != ReservationOutcome.STARTED:
+        return None, {}
+    attempt = Attempt.objects.filter(
+        job=wait.job, number=wait.reservation.attempt_number, started_at__isnull=False
+    ).first()
+    if attempt is None:
+        return None, {}
+    rows = Member.objects.filter(attempt=attempt).values_list("rank", "node__name")
+    return attempt, dict(rows)
 
 
-def _places(attempts: Iterable[Attempt]) -> dict[int, dict[int, str]]:
-    """Return the node of each rank, by attempt id."""
-    places: dict[int, dict[int, str]] = {}
-    ids = [attempt.pk for attempt in attempts]
-    rows = Member.objects.filter(attempt__in=ids).values_list("attempt_id", "rank", "node__name")
-    for attempt_id, rank, node in rows if ids else ():
-        places.setdefault(attempt_id, {})[rank] = node
-    return places
+def money_of(wait: GangWait, prices: Prices) -> Money | None:
+    """Return what a wait cost, at which prices; None where no price is in force."""
+    if not wait.amount.has_money:
+        return None
+    pool = wait.job.pool_id
+    instants = [
+        wait.since_us,
+        *(h.start_us for h in wait.holds),
+        max(wait.since_us, wait.until_us - 1),
+    ]
+    found = {price.from_us: price for at in instants if (price := prices.at(pool, at))}
+    holding = sum(wait.job.gpus_per_member for hold in wait.holds if hold.end_us is None)
+    now = prices.amount(pool, holding, wait.until_us, wait.until_us + HOUR_US)
+    return Money(
+        wait.amount.money,
+        now.money if now.has_money else None,
+        tuple(Fraction(found[at].micros_per_gpu_hour, MICROS) for at in sorted(found)),
+    )
 
 
 def missing_of(gang: Gang) -> int:
@@ -187,7 +178,7 @@ def sentence_of(gang: Gang, money: Money | None) -> str:
     spent = _spent(gang.gpu_us)
     cost = f", {show.money(money.cost)}" if money else ""
     if gang.outcome == WAITING:
-        rate = f", {show.money(money.per_hour)} an hour" if money else ""
+        rate = f", {show.money(money.per_hour)} an hour" if money and money.per_hour else ""
         start = f"Holds {had} of {show.counted(total, 'GPU')} and has waited {length} to be whole"
         return f"{start}: {spent}{cost} so far{rate}.{_timeout_words(gang)}"
     if gang.outcome == ReservationOutcome.STARTED:

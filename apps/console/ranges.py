@@ -19,6 +19,7 @@ RELATIVE = {"1h": HOUR_US, "24h": DAY_US, "7d": 7 * DAY_US, "30d": 30 * DAY_US}
 WORDS = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 PERIODS = ("day", "week", "month")
 LONGEST = timedelta(days=1830)
+ONE_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class Span:
     name: str  # a key of RELATIVE or PERIODS, or "custom"
     since_us: int
     until_us: int
-    first: date | None = None  # of a period or custom span, in the report zone
-    last: date | None = None  # inclusive
+    first: date  # in the report zone
+    last: date  # inclusive
     earlier: date | None = None
     later: date | None = None  # None: it would start in the future
 
@@ -59,11 +60,12 @@ def day_of(at_us: int, zone: ZoneInfo) -> date:
     return from_us(at_us).astimezone(zone).date()
 
 
-def relative(name: str, *, now_us: int) -> Span:
+def relative(name: str, *, now_us: int, zone: ZoneInfo) -> Span:
     """Return the span of that length that ends now."""
     if name not in RELATIVE:
         raise Invalid(f"range must be one of {', '.join(RELATIVE)}, not {name!r}.", field="range")
-    return Span(name, now_us - RELATIVE[name], now_us)
+    since_us = now_us - RELATIVE[name]
+    return Span(name, since_us, now_us, day_of(since_us, zone), day_of(now_us, zone))
 
 
 def parse_day(text: str, field: str) -> date:

@@ -122,9 +122,15 @@ def test_a_custom_range_that_cannot_be_names_its_field(first, last, field):
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize(
-    "make", [ranges.relative, lambda n, now_us: ranges.period(n, now_us=now_us, zone=ZURICH)]
-)
+@pytest.mark.parametrize("make", [ranges.relative, ranges.period])
 def test_an_unknown_range_is_named(make):
     with pytest.raises(Invalid, match="fortnight"):
-        make("fortnight", now_us=NOW)
+        make("fortnight", now_us=NOW, zone=ZURICH)
+
+
+def test_a_relative_range_ends_now():
+    span = ranges.relative("24h", now_us=NOW, zone=ZURICH)
+
+    assert span.until_us == NOW
+    assert span.length_us == 24 * HOUR_US
+    assert (span.first, span.last) == (date(2026, 3, 11), date(2026, 3, 12))

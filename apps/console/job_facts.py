@@ -1,0 +1,232 @@
+"""One job for its page: what is read of it, and the sentences and tiles that say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from django.http import Http404
+from django.urls import reverse
+
+from apps.common import show
+from apps.console.marks import Tile
+from apps.console.money_seen import sees_money
+from apps.console.people import Viewer
+from apps.console.story import Wait
+from apps.jobs.models import Attempt, Job, Move
+from apps.jobs.selectors import jobs_visible_to
+from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome
+from apps.ledger.selectors import JobCost, job_cost, observed_until
+from apps.ledger.waits import GangWait, gang_waits
+from apps.scheduling.selectors import explain
+
+NO_START = {
+    "held": "on hold",
+    "ceiling": "at its ceiling",
+    "weightless": "weight 0",
+    "never_fits": "it never fits",
+    "paused": "its tenant is paused",
+    "no_nodes": "the pool has no usable node",
+}
+STARTS_ITSELF = "Nothing about it is broken: it starts by itself."
+
+
+def job_or_404(user: Any, pk: int) -> Job:
+    """Return a job the reader sees in full; one of another tenant is the same 404 as none."""
+    rows = jobs_visible_to(user).select_related(
+        "tenant", "cluster", "pool", "priority_class", "submitted_by", "held_by"
+    )
+    job = rows.filter(pk=pk).first()
+    if job is None:
+        raise Http404
+    return job
+
+
+class JobFacts:
+    """A job and all that its page says of it; each thing is read once."""
+
+    def __init__(self, job: Job, viewer: Viewer) -> None:
+        self.job = job
+        self.viewer = viewer
+
+    @cached_property
+    def at(self) -> datetime:
+        return self.job.cluster.now()
+
+    @cached_property
+    def moves(self) -> list[Move]:
+        return list(self.job.moves.select_related("by").order_by("id"))
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        return list(self.job.attempts.order_by("number"))
+
+    @property
+    def last(self) -> Attempt | None:
+        """Return the newest attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+    @cached_property
+    def cost(self) -> JobCost:
+        return job_cost(self.job)
+
+    @cached_property
+    def why(self) -> dict[str, Any] | None:
+        return explain(self.job, self.viewer.user) if self.job.state in WAITING else None
+
+    @cached_property
+    def money(self) -> bool:
+        return sees_money(self.viewer)
+
+    @cached_property
+    def waits(self) -> list[GangWait]:
+        cluster = self.job.cluster
+        return gang_waits([cluster], 0, observed_until(cluster), job=self.job)
+
+    def waits_told(self) -> Mapping[int, Wait]:
+        """Return what the job held while it gathered, in words, by attempt."""
+        url = reverse("console:job-waterfall", args=[self.job.pk])
+        found: dict[int, Wait] = {}
+        for wait in self.waits:
+            number, amount = wait.reservation.attempt_number, wait.amount
+            if amount.gpu_hours:
+                cost = show.money(amount.money) if self.money and amount.has_money else ""
+                found[number] = Wait(
+                    show.gpu_hours(amount.gpu_hours), cost, f"{url}?attempt={number}"
+                )
+        return found
+
+    def answer(self) -> str:
+        """Return the sentence with why it waits, that it runs, or how it ended."""
+        job = self.job
+        name = show.cut(show.spoken(job.name))
+        if job.state in WAITING:
+            if self.why is None:
+                return f"{name} was submitted after the newest tick; the next decides."
+            return f"{name} waits. {self.why['sentence']}"
+        last = self.last
+        if job.state == JobState.ADMITTED:
+            return f"{name} is admitted: all of its {show.counted(job.gpus, 'GPU')} start together."
+        if job.state not in TERMINAL:
+            since = last.started_at if last is not None and last.started_at else job.state_since
+            held = f"{show.counted(job.gpus, 'GPU')} of {job.pool.name}"
+            if job.state == JobState.SUSPENDED:
+                return f"{name} is suspended on {held}."
+            return f"{name} runs on {held} for {show.duration(self.at - since)} now."
+        return f"{name} {self.ending(last)}"
+
+    def ending(self, last: Attempt | None) -> str:
+        """Return how an ended job ended."""
+        job = self.job
+        ran = None
+        if last is not None and last.started_at is not None and last.ended_at is not None:
+            ran = show.duration(last.ended_at - last.started_at)
+        if job.state == JobState.SUCCEEDED:
+            return f"succeeded after {ran}." if ran else "succeeded."
+        if job.outcome == Outcome.TIMED_OUT:
+            return (
+                f"reached its limit after {ran} and was stopped." if ran else "reached its limit."
+            )
+        if job.state == JobState.CANCELLED:
+            who = next((m.by for m in reversed(self.moves) if m.what.startswith("cancel")), None)
+            by = f" by {who}" if who else ""
+            waited = show.duration((job.ended_at or self.at) - job.submitted_at)
+            return (
+                f"was cancelled{by} after running {ran}."
+                if ran
+                else f"was cancelled{by} after waiting {waited}."
+            )
+        return f"failed after {ran}." if ran else "failed."
+
+    def context_words(self) -> str:
+        """Return one or two sentences below the answer."""
+        job = self.job
+        if job.state in WAITING:
+            standing = next((s for s in (self.why or {}).get("standings", ()) if s["mine"]), None)
+            if standing is None or standing["ratio"] is None:
+                return STARTS_ITSELF if self.why else ""
+            used = f"{standing['tenant']} has used {show.ratio(standing['ratio'])} its share."
+            return (
+                f"{used} Nothing about it is broken: it starts by itself."
+                if not job.held_at
+                else used
+            )
+        if job.cancel_requested_at and job.state not in TERMINAL:
+            return "It was asked to end; the cluster has not said yet that it left."
+        if job.state == JobState.FAILED and self.attempts and self.attempts[-1].detail:
+            return f"The cluster says: {self.attempts[-1].detail}."
+        return ""
+
+    def tiles(self, likely: datetime | None) -> list[Tile]:
+        """Return what it asks for, how long it waits, when it starts, what it cost."""
+        return [self.asks_tile(), self.time_tile(), self.start_tile(likely), self.cost_tile()]
+
+    def asks_tile(self) -> Tile:
+        job = self.job
+        limit = f"limit {show.duration(job.limit_seconds)}" if job.limit_seconds else "no limit"
+        parts = [show.counted(job.gpus, "GPU"), limit]
+        if job.topology != "none":
+            parts.insert(1, f"all in one {'rack' if job.topology == 'rack' else 'NVLink domain'}")
+        value = f"{show.whole(job.size)} × {show.whole(job.gpus_per_member)}"
+        return Tile("Asks for", value, job.pool.name, ", ".join(parts))
+
+    def time_tile(self) -> Tile:
+        job = self.job
+        started = [a for a in self.attempts if a.started_at]
+        if job.state in WAITING:
+            why = ""
+            if self.attempts and self.attempts[-1].ended_at:
+                since = show.duration(self.at - self.attempts[-1].ended_at)
+                why = f"{since} since attempt {self.attempts[-1].number} ended"
+            elif job.begin_at and job.begin_at > self.at:
+                why = f"not before {show.instant(job.begin_at, now=self.at)}"
+            return Tile("Waiting", show.duration(self.at - job.submitted_at), "", why)
+        if not started:
+            return Tile(
+                "Waited",
+                show.duration((job.ended_at or self.at) - job.submitted_at),
+                "",
+                "it never ran",
+            )
+        first, last = started[0], started[-1]
+        assert first.started_at is not None and last.started_at is not None  # noqa: S101, PT018  chosen above
+        waited = show.duration(first.started_at - job.submitted_at)
+        label = "Runs" if last.ended_at is None else "Ran"
+        ran = show.duration((last.ended_at or self.at) - last.started_at)
+        return Tile(label, ran, "", f"waited {waited} to start")
+
+    def start_tile(self, likely: datetime | None) -> Tile:
+        job = self.job
+        if job.state in WAITING:
+            if likely is not None:
+                text = show.instant(likely, now=self.at)
+                return Tile("Likely start", text, "", "if what runs uses all of its limit")
+            code = (self.why or {}).get("code", "")
+            why = NO_START.get(code, "what runs has no limit, or others are ahead")
+            return Tile(
+                "Likely start", "no estimate", "", why if self.why else "decided at the next tick"
+            )
+        last = self.last
+        if job.state in TERMINAL:
+            ended = show.instant(job.ended_at or self.at, now=self.at)
+            return Tile(
+                "Ended", ended, "", f"submitted {show.instant(job.submitted_at, now=self.at)}"
+            )
+        if last is None or last.started_at is None or not job.limit_seconds:
+            return Tile("Ends by", "no limit", "", "it runs until it ends by itself")
+        by = last.started_at + timedelta(seconds=job.limit_seconds)
+        return Tile("Ends by", show.instant(by, now=self.at), "", "by its limit; it may end sooner")
+
+    def cost_tile(self) -> Tile:
+        run, held = self.cost.run, self.cost.gang_wait
+        total = self.cost.total
+        hours = show.gpu_hours(total.gpu_hours)
+        parts = f"{show.gpu_hours(run.gpu_hours)} run, {show.gpu_hours(held.gpu_hours)} gang wait"
+        label = "Cost" if self.job.state in TERMINAL else "Cost so far"
+        if not self.money:
+            return Tile("GPU time", hours, "", parts)
+        if not total.has_money:
+            return Tile(label, "no price", "", f"{hours}: {parts}")
+        return Tile(label, show.money(total.money), "", f"{hours}: {parts}")
