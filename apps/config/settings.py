@@ -156,6 +156,8 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 REPORT_ZONE = report_zone("REPORT_ZONE", "UTC")
 CURRENCY = one_of("CURRENCY", "USD", ("USD", "EUR", "GBP", "CHF", "CAD", "AUD"))
+# Admins and leads see what things cost; members only where this says so.
+MEMBERS_SEE_MONEY = flag("MEMBERS_SEE_MONEY", default=False)
 OTHER_TENANTS = one_of("OTHER_TENANTS", "size", ("named", "size", "hidden"))
 USAGE_SCOPE = one_of("USAGE_SCOPE", "cluster", ("cluster", "all"))
 
