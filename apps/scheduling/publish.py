@@ -62,6 +62,9 @@ def details(seen: Seen, plan: Plan) -> list[dict[str, Any]]:
         if forecast != NONE:
             detail["forecast_us"] = forecast
         found.append(detail)
+    for row, job in enumerate(plan.holds.job.tolist()):
+        members = int(plan.holds.offsets[row + 1] - plan.holds.offsets[row])
+        found[job]["held"] = members * int(seen.snapshot.pending.gpus_per_member[job])
     for k in np.flatnonzero(v.reason == Reason.PLACEMENT).tolist():
         found[k]["domain"] = DOMAINS[Topology(int(seen.snapshot.pending.topology[k]))]
     return found
