@@ -191,9 +191,8 @@ class Demo:
         if self.reset:
             self._start_over()
         call_command("migrate", interactive=False, verbosity=0)
-        from django.core.management import get_commands  # until it is written
         try:
-            if "load_demo" in get_commands(): call_command("load_demo", trace=self.trace or None, verbosity=0)
+            call_command("load_demo", trace=self.trace or None, verbosity=0)
         except CommandError as error:
             raise Trouble(str(error)) from error
         collect_static()

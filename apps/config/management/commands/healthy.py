@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from kombu.exceptions import OperationalError
 
 from apps.config.celery import app
 from apps.config.health import feel_pulse
@@ -34,7 +35,7 @@ def _worker() -> None:
     name = f"celery@{socket.gethostname()}"
     try:
         answers = app.control.ping(destination=[name], timeout=PATIENCE)
-    except app.connection_for_read().connection_errors as error:
+    except (OperationalError, OSError) as error:
         raise CommandError(f"Redis does not answer: {error}.") from error
     if not answers:
         raise CommandError(f"The worker {name} does not answer.")
