@@ -6,15 +6,15 @@ many rows it is about. Instants are microseconds since the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db import connection
 from django.db.models import Q
 
 from apps.backends.models import Cluster, Node, NodeState
 from apps.common.time import to_us
-from apps.jobs.models import Attempt, Reservation
+from apps.jobs.models import Attempt, Job, Member, Reservation
+from apps.ledger import sql
 from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.rollup import lower_mark
 from apps.ledger.usage import Change, book
@@ -31,20 +31,17 @@ def node_seen(nodes: Sequence[Node], *, at_us: int) -> None:
     """
     if not nodes:
         return
-    open_rows = {
-        (row.kind, row.node_id): row
-        for row in Interval.objects.filter(
-            Q(kind=IntervalKind.NODE) | Q(kind=IntervalKind.MARK, state=FOREIGN),
-            cluster_id=nodes[0].cluster_id,
-            end_us__isnull=True,
-        )
+    cluster_id = nodes[0].cluster_id
+    seen: dict[tuple[str, int], tuple[int, str, int]] = {
+        (kind, node_id): (pk, state, gpus)
+        for pk, kind, node_id, state, gpus in sql.read(sql.OPEN_NODES, cluster_id)
     }
-    book_ = _Book()
     turned: dict[int, bool] = {}
+    differ: list[tuple[Node, IntervalKind, int | None, tuple[str, int] | None]] = []
     for node in nodes:
         here = node.gone_at is None
-        row = open_rows.get((IntervalKind.NODE, node.pk))
-        was_out = row is not None and row.state != NodeState.UP
+        known = seen.get((IntervalKind.NODE, node.pk))
+        was_out = known is not None and known[1] != NodeState.UP
         is_out = here and node.state != NodeState.UP
         if was_out != is_out:
             turned[node.pk] = is_out
@@ -53,30 +50,48 @@ def node_seen(nodes: Sequence[Node], *, at_us: int) -> None:
             (IntervalKind.MARK, FOREIGN, min(node.foreign_gpus, node.gpus)),
         ):
             wanted = (state, gpus) if here and gpus else None
-            book_.match(open_rows.get((kind, node.pk)), node, kind, wanted, at_us)
+            known = seen.get((kind, node.pk))
+            if (None if known is None else known[1:]) != wanted:
+                differ.append((node, kind, None if known is None else known[0], wanted))
+    if differ:
+        _write_nodes(cluster_id, differ, turned, at_us)
+
+
+def _write_nodes(
+    cluster_id: int,
+    differ: Sequence[tuple[Node, IntervalKind, int | None, tuple[str, int] | None]],
+    turned: Mapping[int, bool],
+    at_us: int,
+) -> None:
+    """Write what is new of nodes: (node, kind, its open interval, wanted state and GPUs)."""
+    rows = Interval.objects.in_bulk([pk for _, _, pk, _ in differ if pk is not None])
+    changes = _Changes()
+    for node, kind, pk, wanted in differ:
+        changes.match(None if pk is None else rows[pk], node, kind, wanted, at_us)
     if turned:
         for row in Interval.objects.filter(
+            cluster_id=cluster_id,
             kind__in=[IntervalKind.MEMBER, IntervalKind.HOLD],
             node_id__in=list(turned),
             end_us__isnull=True,
         ):
             out = turned[row.node_id or 0]
             if row.on_drained != out:
-                book_.change(row, at_us, on_drained=out)
-    book_.write(nodes[0].cluster_id)
+                changes.change(row, at_us, on_drained=out)
+    changes.write(cluster_id)
 
 
 def mark_gap(cluster: Cluster, *, since_us: int, until_us: int) -> None:
     """Mark the time between two looks that lie too far apart: the last state is assumed there."""
     if until_us <= since_us:
         return
-    book_ = _Book()
+    changes = _Changes()
     for row in Interval.objects.filter(
         cluster=cluster, kind=IntervalKind.NODE, end_us__isnull=True, start_us__lt=until_us
     ):
-        gap = book_.change(row, since_us, assumed=True)
-        book_.change(gap, until_us, assumed=False)
-    book_.write(cluster.pk)
+        gap = changes.change(row, since_us, assumed=True)
+        changes.change(gap, until_us, assumed=False)
+    changes.write(cluster.pk)
 
 
 def open_members(attempts: Sequence[Attempt], *, first_look_us: int) -> None:
@@ -87,23 +102,15 @@ def open_members(attempts: Sequence[Attempt], *, first_look_us: int) -> None:
     begun = [attempt for attempt in attempts if attempt.started_at is not None]
     if not begun:
         return
-    known = set(
-        Interval.objects.filter(
-            kind=IntervalKind.MEMBER, attempt_id__in=[attempt.pk for attempt in begun]
-        )
-        .values_list("attempt_id", flat=True)
-        .distinct()
-    )
+    pks = [attempt.pk for attempt in begun]
+    statement = sql.KNOWN_ATTEMPTS.format(sql.places(pks))
+    known = {pk for (pk,) in sql.read(statement, *pks)}
     begun = [attempt for attempt in begun if attempt.pk not in known]
     if not begun:
         return
     cluster_id = begun[0].job.cluster_id
-    factors = dict(
-        PriorityClass.objects.filter(
-            pk__in={attempt.job.priority_class_id for attempt in begun}
-        ).values_list("pk", "usage_factor")
-    )
-    out = _nodes_out(cluster_id)
+    factors = _factors(begun)
+    out = _nodes_out(cluster_id, begun)
     rows: list[Interval] = []
     changes: list[Change] = []
     for attempt in begun:
@@ -147,24 +154,19 @@ def close_members(ends: Mapping[int, int]) -> None:
     changed: list[tuple[int, int]] = []
     changes: dict[int, list[Change]] = {}
     lowest: dict[int, int] = {}
-    rows = Interval.objects.filter(
-        attempt_id__in=list(ends), kind__in=[IntervalKind.MEMBER, IntervalKind.MARK]
-    ).values_list(
-        "pk", "kind", "attempt_id", "cluster_id", "tenant_id", "pool_id",
-        "gpus", "usage_factor", "start_us", "end_us",
-    )  # fmt: skip
+    rows = sql.read(sql.PIECES.format(sql.places(list(ends))), *ends)
     for pk, kind, attempt_id, cluster_id, tenant_id, pool_id, gpus, factor, start, before in rows:
-        end = max(start, ends[attempt_id or 0])
+        end = max(start, ends[attempt_id])
         if before is not None and before <= end:
             continue
         changed.append((end, pk))
         lowest[cluster_id] = min(end, lowest.get(cluster_id, end))
-        if kind == IntervalKind.MEMBER and tenant_id is not None:
+        if kind == IntervalKind.MEMBER:
             of_cluster = changes.setdefault(cluster_id, [])
             of_cluster.append(Change(tenant_id, pool_id, -gpus * factor, end))
             if before is not None:
                 of_cluster.append(Change(tenant_id, pool_id, gpus * factor, before))
-    _set_ends(changed)
+    sql.write_many(sql.SET_END, changed)
     for cluster_id, of_cluster in changes.items():
         book(cluster_id, of_cluster)
     for cluster_id, at_us in lowest.items():
@@ -182,14 +184,14 @@ def open_holds(
         )
     }
     job = reservation.job
-    book_ = _Book()
+    changes = _Changes()
     for rank, node in members:
         row = held.get(rank)
         if row is not None:
             if row.node_id == node.pk:
                 continue
-            book_.end(row, at_us)
-        book_.begin(
+            changes.end(row, at_us)
+        changes.begin(
             Interval(
                 cluster_id=job.cluster_id,
                 pool_id=job.pool_id,
@@ -201,10 +203,10 @@ def open_holds(
                 rank=rank,
                 gpus=job.gpus_per_member,
                 start_us=at_us,
-                on_drained=node.state != NodeState.UP and node.gone_at is None,
+                on_drained=_is_out(node),
             )
         )
-    book_.write(job.cluster_id)
+    changes.write(job.cluster_id)
 
 
 def close_holds(
@@ -216,10 +218,10 @@ def close_holds(
     )
     if ranks is not None:
         rows = rows.filter(rank__in=ranks)
-    book_ = _Book()
+    changes = _Changes()
     for row in rows:
-        book_.end(row, at_us)
-    book_.write(reservation.job.cluster_id)
+        changes.end(row, at_us)
+    changes.write(reservation.job.cluster_id)
 
 
 def set_marks(
@@ -239,22 +241,16 @@ def set_marks(
     for state, gpus_of in ((HELD_IDLE, held_idle), (UNKNOWN, unknown or {}), (STRANDED, stranded)):
         wanted |= {(state, pk): gpus for pk, gpus in gpus_of.items() if gpus > 0}
     ended: list[tuple[int, int]] = []
-    lowest = at_us
-    for pk, state, attempt_id, node_id, gpus, start_us in Interval.objects.filter(
-        cluster=cluster,
-        kind=IntervalKind.MARK,
-        state__in=[HELD_IDLE, UNKNOWN, STRANDED],
-        end_us__isnull=True,
-    ).values_list("pk", "state", "attempt_id", "node_id", "gpus", "start_us"):
-        key = (state, (node_id if state == STRANDED else attempt_id) or 0)
+    for pk, state, attempt_id, node_id, gpus, start_us in sql.read(sql.OPEN_MARKS, cluster.pk):
+        key = (state, node_id if state == STRANDED else attempt_id)
         if wanted.get(key) == gpus:
             del wanted[key]
         else:
             ended.append((max(start_us, at_us), pk))
     if ended or wanted:
-        _set_ends(ended)
+        sql.write_many(sql.SET_END, ended)
         Interval.objects.bulk_create(_marks(cluster, wanted, at_us), batch_size=1000)
-        lower_mark(cluster.pk, lowest)
+        lower_mark(cluster.pk, at_us)
 
 
 def _marks(cluster: Cluster, wanted: Mapping[tuple[str, int], int], at_us: int) -> list[Interval]:
@@ -293,25 +289,33 @@ def _marks(cluster: Cluster, wanted: Mapping[tuple[str, int], int], at_us: int) 
     return rows
 
 
-def _nodes_out(cluster_id: int) -> set[int]:
-    """Return the nodes whose GPUs are unavailable when idle."""
-    return set(
-        Node.objects.filter(cluster_id=cluster_id, gone_at__isnull=True)
-        .exclude(state=NodeState.UP)
-        .values_list("pk", flat=True)
+def _factors(attempts: Sequence[Attempt]) -> dict[int, float]:
+    """Return priority class id → usage factor; no query where the classes are loaded."""
+    loaded = Job._meta.get_field("priority_class")
+    if all(loaded.is_cached(attempt.job) for attempt in attempts):
+        return {a.job.priority_class_id: a.job.priority_class.usage_factor for a in attempts}
+    return dict(
+        PriorityClass.objects.filter(
+            pk__in={attempt.job.priority_class_id for attempt in attempts}
+        ).values_list("pk", "usage_factor")
     )
 
 
-def _set_ends(ends: Iterable[tuple[int, int]]) -> None:
-    """Set (end, pk) pairs: one prepared statement, many rows."""
-    rows = list(ends)
-    if rows:
-        table = connection.ops.quote_name(Interval._meta.db_table)
-        with connection.cursor() as cursor:
-            cursor.executemany(f"UPDATE {table} SET end_us = %s WHERE id = %s", rows)  # noqa: S608  the name is ours
+def _nodes_out(cluster_id: int, attempts: Sequence[Attempt]) -> set[int]:
+    """Return the nodes whose GPUs are unavailable when idle; no query where nodes are loaded."""
+    loaded = Member._meta.get_field("node")
+    members = [member for attempt in attempts for member in attempt.members.all()]
+    if all(loaded.is_cached(member) for member in members):
+        return {member.node_id for member in members if _is_out(member.node)}
+    nodes = Node.objects.filter(cluster_id=cluster_id, gone_at__isnull=True)
+    return set(nodes.exclude(state=NodeState.UP).values_list("pk", flat=True))
 
 
-class _Book:
+def _is_out(node: Node) -> bool:
+    return node.state != NodeState.UP and node.gone_at is None
+
+
+class _Changes:
     """Changes of intervals, gathered and written at once."""
 
     def __init__(self) -> None:
@@ -381,7 +385,7 @@ class _Book:
 
     def write(self, cluster_id: int) -> None:
         """Write all of it; roll-ups that it reaches back into are done again."""
-        _set_ends(self.ends)
+        sql.write_many(sql.SET_END, self.ends)
         if self.edited:
             Interval.objects.bulk_update(self.edited, ["state", "gpus", "on_drained", "assumed"])
         if self.new:

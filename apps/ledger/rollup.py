@@ -14,12 +14,14 @@ from itertools import pairwise
 from math import gcd
 
 import numpy as np
-from django.db.models import F, Min, Q, Sum
+from django.db.models import F, Min, Sum
 
 from apps.backends.models import Cluster
 from apps.common.time import DAY_US, QUARTER_US, quarter_of
+from apps.ledger import sql
 from apps.ledger.models import Interval, Price, RollUp, RollUpMark
 from apps.ledger.sweep import CODE_OF, NOBODY, Piece, Rows, split
+from apps.ledger.usage import follow_policy
 
 MOST_QUARTERS = 7 * 96
 """Quarter-hours one call rolls up at most: a long backlog is worked off over several ticks."""
@@ -75,6 +77,9 @@ def roll_up(cluster: Cluster, *, until_us: int) -> int:
 
     Runs in the caller's transaction: rows and mark are written together or not at all.
     """
+    rolled = _mark_of(cluster.pk)
+    if rolled is not None and quarter_of(until_us) <= rolled:
+        return 0
     mark = RollUpMark.objects.select_for_update().filter(cluster=cluster).first()
     if mark is None:
         first = Interval.objects.filter(cluster=cluster).aggregate(at=Min("start_us"))["at"]
@@ -89,15 +94,14 @@ def roll_up(cluster: Cluster, *, until_us: int) -> int:
     RollUp.objects.bulk_create(_rolled(cluster, edges), batch_size=2000)
     mark.until_us = until
     mark.save()
+    follow_policy(cluster)
     return len(edges) - 1
 
 
 def lower_mark(cluster_id: int, at_us: int) -> None:
     """Forget the roll-ups that an instant reaches back into; the next ``roll_up`` redoes them."""
     quarter = quarter_of(at_us)
-    if RollUpMark.objects.filter(cluster_id=cluster_id, until_us__gt=quarter).update(
-        until_us=quarter
-    ):
+    if sql.write(sql.LOWER_MARK, quarter, cluster_id, quarter):
         RollUp.objects.filter(cluster_id=cluster_id, quarter_us__gte=quarter).delete()
 
 
@@ -143,9 +147,8 @@ def _rolled(cluster: Cluster, edges: Sequence[int]) -> list[RollUp]:
 
 
 def _mark_of(cluster_id: int) -> int | None:
-    return (
-        RollUpMark.objects.filter(cluster_id=cluster_id).values_list("until_us", flat=True).first()
-    )
+    rows = sql.read(sql.MARK, cluster_id)
+    return int(rows[0][0]) if rows else None
 
 
 def _rolled_span(edges: Sequence[int], mark: int | None) -> tuple[int, int]:
@@ -223,14 +226,7 @@ def _prices(cluster: Cluster) -> dict[int, list[tuple[int, int]]]:
 
 def _intervals(cluster: Cluster, since: int, until: int) -> Rows:
     """Read the intervals that overlap a range, clipped to it."""
-    rows = list(
-        Interval.objects.filter(cluster=cluster, start_us__lt=until)
-        .filter(Q(end_us__gt=since) | Q(end_us__isnull=True))
-        .order_by()
-        .values_list(
-            "pool_id", "kind", "state", "tenant_id", "gpus", "start_us", "end_us", "on_drained"
-        )
-    )
+    rows = sql.read(sql.OVERLAPPING, cluster.pk, since, until, cluster.pk, until)
     pool, kind, state, tenant, gpus, start, end, out = zip(*rows, strict=True) if rows else [()] * 8
     return Rows(
         pool=_ints(pool),

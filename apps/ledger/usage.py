@@ -9,18 +9,19 @@ account's: what it added or took since then is a closed form too. Holds are neve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Max, Q
 
-from apps.backends.models import Cluster, Pool
+from apps.backends.models import Cluster
 from apps.common.time import MICROSECOND
 from apps.engine.decay import charge, decay
-from apps.ledger.models import Interval, IntervalKind, OpeningBalance, UsageAccount
-from apps.queues.models import DAY, ClusterPolicy
+from apps.ledger import sql
+from apps.ledger.models import Interval, IntervalKind, UsageAccount
+from apps.queues.models import DAY
 
 TOLERANCE_GPU_HOURS = 1e-6
 
@@ -66,12 +67,8 @@ class Rule:
 
 def rule_of(cluster: Cluster) -> Rule:
     """Return the rule of a cluster's policy, or that of a new policy where it has none."""
-    row = (
-        ClusterPolicy.objects.filter(cluster=cluster)
-        .values_list("half_life_seconds", "window_seconds")
-        .first()
-    )
-    rule = Rule(*row) if row is not None else Rule(7 * DAY, None)
+    rows = sql.read(sql.RULE, cluster.pk)
+    rule = Rule(*rows[0]) if rows else Rule(7 * DAY, None)
     if rule.half_life_seconds == 0:
         raise ValueError("A half-life must be longer than 0; None means no decay.")
     return rule
@@ -84,57 +81,63 @@ def decayed_usage(cluster: Cluster, *, at_us: int) -> dict[int, float]:
     installation says so and neither clock is virtual.
     """
     rule = rule_of(cluster)
+    cut = _cut(rule, at_us)
     usage: defaultdict[int, float] = defaultdict(float)
-    clusters = _scope(cluster)
-    kept = _accounts(clusters, rule, at_us)
-    weights = dict(Pool.objects.filter(cluster__in=clusters).values_list("pk", "usage_weight"))
-    for (tenant_id, pool_id), gpu_hours in kept.items():
-        usage[tenant_id] += gpu_hours * weights[pool_id]
-    for tenant_id, since_us, gpu_hours in OpeningBalance.objects.filter(
-        cluster__in=clusters, at_us__lte=at_us
-    ).values_list("tenant_id", "at_us", "gpu_hours"):
-        if since_us >= _cut(rule, at_us):
-            usage[tenant_id] += decay(gpu_hours, at_us - since_us, rule.half_life_us)
+    for one in _scope(cluster):
+        weights = dict(sql.read(sql.WEIGHTS, one.pk))
+        for (tenant_id, pool_id), gpu_hours in _kept(one, rule, at_us).items():
+            usage[tenant_id] += gpu_hours * weights[pool_id]
+        for tenant_id, since_us, gpu_hours in sql.read(sql.BALANCES, one.pk, at_us):
+            if since_us >= cut:
+                usage[tenant_id] += decay(gpu_hours, at_us - since_us, rule.half_life_us)
     return dict(usage)
 
 
 def book(cluster_id: int, changes: Sequence[Change]) -> None:
     """Put changes of what runs into the accounts; in the caller's transaction.
 
-    Accounts kept with another half-life than the policy's are made anew from intervals first,
-    which holds these changes already.
+    Accounts go on with the half-life they were kept with, until ``follow_policy``.
     """
     if not changes:
         return
-    cluster = Cluster(pk=cluster_id)
-    half_life = rule_of(cluster).half_life_seconds
-    accounts = {
-        (account.tenant_id, account.pool_id): account
-        for account in UsageAccount.objects.filter(cluster_id=cluster_id)
-    }
-    if any(account.half_life_seconds != half_life for account in accounts.values()):
-        rebuild_usage(cluster)
-        return
-    new: list[UsageAccount] = []
+    accounts = _accounts(cluster_id)
+    half_life = (
+        next(iter(accounts.values())).half_life_seconds
+        if accounts
+        else rule_of(Cluster(pk=cluster_id)).half_life_seconds
+    )
     touched: dict[tuple[int, int], UsageAccount] = {}
     for change in sorted(changes, key=lambda one: one.at_us):
         key = change.tenant_id, change.pool_id
-        account = accounts.get(key)
-        if account is None:
-            account = accounts[key] = UsageAccount(
+        if key not in accounts:
+            accounts[key] = UsageAccount(
                 cluster_id=cluster_id,
                 tenant_id=change.tenant_id,
                 pool_id=change.pool_id,
                 as_of_us=change.at_us,
                 half_life_seconds=half_life,
             )
-            new.append(account)
-        elif account.pk is not None:
-            touched[key] = account
-        _apply(account, change)
-    UsageAccount.objects.bulk_create(new)
-    for account in touched.values():
-        account.save(update_fields=["gpu_hours", "running", "as_of_us"])
+        touched[key] = accounts[key]
+        _apply(touched[key], change)
+    UsageAccount.objects.bulk_create(one for one in touched.values() if one.pk is None)
+    sql.write_many(
+        sql.SET_ACCOUNT,
+        [
+            (one.gpu_hours, one.running, one.as_of_us, one.pk)
+            for one in touched.values()
+            if one.pk is not None
+        ],
+    )
+
+
+def follow_policy(cluster: Cluster) -> None:
+    """Make the accounts anew if the policy has another half-life than they were kept with.
+
+    Until then ``decayed_usage`` answers from intervals: right, and slower.
+    """
+    half_life = rule_of(cluster).half_life_seconds
+    if any(one.half_life_seconds != half_life for one in _accounts(cluster.pk).values()):
+        rebuild_usage(cluster)
 
 
 @transaction.atomic
@@ -147,7 +150,7 @@ def rebuild_usage(cluster: Cluster) -> list[Drift]:
     }
     at_us = max((account.as_of_us for account in accounts.values()), default=0)
     at_us = max(at_us, _last_change(cluster))
-    rebuilt = _from_intervals([cluster], Rule(half_life, None), at_us)
+    rebuilt = _from_intervals(cluster, Rule(half_life, None), at_us)
     running = _running(cluster)
     drifts = []
     for key in sorted(rebuilt.keys() | accounts.keys()):
@@ -206,36 +209,44 @@ def _scope(cluster: Cluster) -> list[Cluster]:
     return list(Cluster.objects.filter(Q(clock_now__isnull=True) | Q(pk=cluster.pk)))
 
 
-def _accounts(clusters: Sequence[Cluster], rule: Rule, at_us: int) -> dict[tuple[int, int], float]:
+def _accounts(cluster_id: int) -> dict[tuple[int, int], UsageAccount]:
+    """Return a cluster's accounts by (tenant, pool)."""
+    return {
+        (tenant_id, pool_id): UsageAccount(
+            pk=pk,
+            cluster_id=cluster_id,
+            tenant_id=tenant_id,
+            pool_id=pool_id,
+            gpu_hours=gpu_hours,
+            running=running,
+            as_of_us=as_of_us,
+            half_life_seconds=half_life,
+        )
+        for pk, tenant_id, pool_id, gpu_hours, running, as_of_us, half_life in sql.read(
+            sql.ACCOUNTS, cluster_id
+        )
+    }
+
+
+def _kept(cluster: Cluster, rule: Rule, at_us: int) -> dict[tuple[int, int], float]:
     """Return unweighted decayed GPU-hours by (tenant, pool): as kept, else from intervals.
 
     From intervals where what is kept cannot say: a window, another half-life, an earlier instant.
     """
-    if rule.window_seconds is not None:
-        return _from_intervals(clusters, rule, at_us)
-    accounts = list(UsageAccount.objects.filter(cluster__in=clusters))
-    astray = {
-        account.cluster_id
-        for account in accounts
-        if account.half_life_seconds != rule.half_life_seconds or account.as_of_us > at_us
-    }
-    usage = {
-        (account.tenant_id, account.pool_id): _value(account, at_us)
-        for account in accounts
-        if account.cluster_id not in astray
-    }
-    if astray:
-        usage |= _from_intervals([one for one in clusters if one.pk in astray], rule, at_us)
-    return usage
+    accounts = {} if rule.window_seconds is not None else _accounts(cluster.pk)
+    if rule.window_seconds is not None or any(
+        one.half_life_seconds != rule.half_life_seconds or one.as_of_us > at_us
+        for one in accounts.values()
+    ):
+        return _from_intervals(cluster, rule, at_us)
+    return {key: _value(account, at_us) for key, account in accounts.items()}
 
 
-def _from_intervals(
-    clusters: Iterable[Cluster], rule: Rule, at_us: int
-) -> dict[tuple[int, int], float]:
+def _from_intervals(cluster: Cluster, rule: Rule, at_us: int) -> dict[tuple[int, int], float]:
     cut = _cut(rule, at_us)
     usage: defaultdict[tuple[int, int], float] = defaultdict(float)
     for tenant_id, pool_id, gpus, factor, start_us, end_us in (
-        Interval.objects.filter(cluster__in=clusters, kind=IntervalKind.MEMBER, start_us__lt=at_us)
+        Interval.objects.filter(cluster=cluster, kind=IntervalKind.MEMBER, start_us__lt=at_us)
         .filter(Q(end_us__gt=cut) | Q(end_us__isnull=True))
         .order_by()
         .values_list("tenant_id", "pool_id", "gpus", "usage_factor", "start_us", "end_us")

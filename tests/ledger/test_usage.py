@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.ledger.models import OpeningBalance, UsageAccount
+from apps.ledger.rollup import roll_up
 from apps.ledger.usage import decayed_usage, rebuild_usage
 from apps.queues.models import ClusterPolicy
 from tests.ledger.build import HOUR, World, make_world
@@ -56,9 +57,12 @@ def test_another_half_life_recomputes_from_intervals_at_once(world: World) -> No
 
     at_once = usage(world, at=14 * DAY)
     world.run(world.job(gpus=8), [node], at=14 * DAY)
+    still = usage(world, at=14 * DAY)
+    roll_up(world.cluster, until_us=world.at(14 * DAY))
     kept = UsageAccount.objects.get()
 
     assert at_once == pytest.approx(100 * 2 ** (-1 + 12.5 / 24 / 28), rel=1e-4)
+    assert still == pytest.approx(at_once, abs=1e-9)
     assert usage(world, at=14 * DAY) == pytest.approx(at_once, abs=1e-9)
     assert kept.half_life_seconds == 14 * DAY
     assert kept.running == 8

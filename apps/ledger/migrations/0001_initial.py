@@ -5,107 +5,314 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('backends', '0001_initial'),
-        ('jobs', '0001_initial'),
-        ('tenants', '0001_initial'),
+        ("backends", "0001_initial"),
+        ("jobs", "0001_initial"),
+        ("tenants", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='OpeningBalance',
+            name="OpeningBalance",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at_us', models.BigIntegerField()),
-                ('gpu_hours', models.FloatField()),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='backends.cluster')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at_us", models.BigIntegerField()),
+                ("gpu_hours", models.FloatField()),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="backends.cluster",
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="tenants.tenant",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Price',
+            name="Price",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('from_us', models.BigIntegerField(help_text='Microseconds since the epoch; 0: always.')),
-                ('micros_per_gpu_hour', models.PositiveBigIntegerField()),
-                ('pool', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='prices', to='backends.pool')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "from_us",
+                    models.BigIntegerField(help_text="Microseconds since the epoch; 0: always."),
+                ),
+                ("micros_per_gpu_hour", models.PositiveBigIntegerField()),
+                (
+                    "pool",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="prices",
+                        to="backends.pool",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pool_id', 'from_us'],
+                "ordering": ["pool_id", "from_us"],
             },
         ),
         migrations.CreateModel(
-            name='RollUp',
+            name="RollUp",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('quarter_us', models.BigIntegerField()),
-                ('state', models.CharField(max_length=12)),
-                ('gpu_us', models.BigIntegerField()),
-                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='backends.cluster')),
-                ('pool', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='backends.pool')),
-                ('price', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='ledger.price')),
-                ('tenant', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("quarter_us", models.BigIntegerField()),
+                ("state", models.CharField(max_length=12)),
+                ("gpu_us", models.BigIntegerField()),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="backends.cluster",
+                    ),
+                ),
+                (
+                    "pool",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="backends.pool",
+                    ),
+                ),
+                (
+                    "price",
+                    models.ForeignKey(
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="ledger.price",
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="tenants.tenant",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='RollUpMark',
+            name="RollUpMark",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('until_us', models.BigIntegerField()),
-                ('cluster', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='rollup_mark', to='backends.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("until_us", models.BigIntegerField()),
+                (
+                    "cluster",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="rollup_mark",
+                        to="backends.cluster",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='UsageAccount',
+            name="UsageAccount",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('gpu_hours', models.FloatField(default=0.0)),
-                ('running', models.FloatField(default=0.0, help_text='GPUs × usage factor of open intervals.')),
-                ('as_of_us', models.BigIntegerField()),
-                ('half_life_seconds', models.PositiveBigIntegerField(help_text='Empty: no decay.', null=True)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='backends.cluster')),
-                ('pool', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='backends.pool')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("gpu_hours", models.FloatField(default=0.0)),
+                (
+                    "running",
+                    models.FloatField(
+                        default=0.0, help_text="GPUs × usage factor of open intervals."
+                    ),
+                ),
+                ("as_of_us", models.BigIntegerField()),
+                (
+                    "half_life_seconds",
+                    models.PositiveBigIntegerField(help_text="Empty: no decay.", null=True),
+                ),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="backends.cluster",
+                    ),
+                ),
+                (
+                    "pool",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="backends.pool",
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="tenants.tenant",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Interval',
+            name="Interval",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('node', 'Node'), ('member', 'Member'), ('hold', 'Hold'), ('mark', 'Mark')], max_length=6)),
-                ('state', models.CharField(blank=True, max_length=10)),
-                ('rank', models.IntegerField(null=True)),
-                ('gpus', models.PositiveIntegerField()),
-                ('start_us', models.BigIntegerField()),
-                ('end_us', models.BigIntegerField(null=True)),
-                ('usage_factor', models.FloatField(default=1.0)),
-                ('on_drained', models.BooleanField(default=False)),
-                ('assumed', models.BooleanField(default=False)),
-                ('attempt', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='jobs.attempt')),
-                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='backends.cluster')),
-                ('job', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='intervals', to='jobs.job')),
-                ('node', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='backends.node')),
-                ('pool', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='backends.pool')),
-                ('reservation', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='intervals', to='jobs.reservation')),
-                ('tenant', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("node", "Node"),
+                            ("member", "Member"),
+                            ("hold", "Hold"),
+                            ("mark", "Mark"),
+                        ],
+                        max_length=6,
+                    ),
+                ),
+                ("state", models.CharField(blank=True, max_length=10)),
+                ("rank", models.IntegerField(null=True)),
+                ("gpus", models.PositiveIntegerField()),
+                ("start_us", models.BigIntegerField()),
+                ("end_us", models.BigIntegerField(null=True)),
+                ("usage_factor", models.FloatField(default=1.0)),
+                ("on_drained", models.BooleanField(default=False)),
+                ("assumed", models.BooleanField(default=False)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="jobs.attempt",
+                    ),
+                ),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="backends.cluster",
+                    ),
+                ),
+                (
+                    "job",
+                    models.ForeignKey(
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="intervals",
+                        to="jobs.job",
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="backends.node",
+                    ),
+                ),
+                (
+                    "pool",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="backends.pool",
+                    ),
+                ),
+                (
+                    "reservation",
+                    models.ForeignKey(
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="intervals",
+                        to="jobs.reservation",
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="tenants.tenant",
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['cluster', 'end_us', 'start_us'], name='interval_span'), models.Index(condition=models.Q(('end_us__isnull', True)), fields=['cluster', 'kind'], name='interval_open'), models.Index(fields=['job', 'kind', 'id'], name='interval_job'), models.Index(fields=['reservation'], name='interval_reservation')],
+                "indexes": [
+                    models.Index(fields=["cluster", "end_us", "start_us"], name="interval_span"),
+                    models.Index(
+                        condition=models.Q(("end_us__isnull", True)),
+                        fields=["cluster", "kind"],
+                        name="interval_open",
+                    ),
+                    models.Index(fields=["job", "kind", "id"], name="interval_job"),
+                    models.Index(fields=["reservation"], name="interval_reservation"),
+                ],
             },
         ),
         migrations.AddConstraint(
-            model_name='price',
-            constraint=models.UniqueConstraint(fields=('pool', 'from_us'), name='one_price_per_instant'),
+            model_name="price",
+            constraint=models.UniqueConstraint(
+                fields=("pool", "from_us"), name="one_price_per_instant"
+            ),
         ),
         migrations.AddIndex(
-            model_name='rollup',
-            index=models.Index(fields=['cluster', 'quarter_us'], name='rollup_quarter'),
+            model_name="rollup",
+            index=models.Index(fields=["cluster", "quarter_us"], name="rollup_quarter"),
         ),
         migrations.AddConstraint(
-            model_name='usageaccount',
-            constraint=models.UniqueConstraint(fields=('cluster', 'tenant', 'pool'), name='one_usage_per_tenant_pool'),
+            model_name="usageaccount",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "tenant", "pool"), name="one_usage_per_tenant_pool"
+            ),
         ),
     ]
