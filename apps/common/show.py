@@ -174,6 +174,11 @@ def zone_words(now: datetime) -> str:
     return f"{settings.REPORT_ZONE} ({', '.join(filter(None, (known, utc)))})"
 
 
+def zone_name(now: datetime) -> str:
+    """Write the zone as a column's head does: ``CET``."""
+    return now.astimezone(zone()).tzname() or settings.REPORT_ZONE
+
+
 def currency_words() -> str:
     """Write the currency for a page's foot: ``US dollars``."""
     return CURRENCIES[settings.CURRENCY]

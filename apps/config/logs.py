@@ -74,6 +74,7 @@ class RequestIdMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given = request.headers.get("X-Request-ID", "")
         chosen = given if _GIVEN.fullmatch(given) else uuid.uuid4().hex
+        request.request_id = chosen  # type: ignore[attr-defined]  # the page of a 500 names it
         token = _request_id.set(chosen)
         try:
             response = self.get_response(request)

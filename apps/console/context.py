@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import urlencode
 
-from apps.backends.models import Cluster
 from apps.common import show
 from apps.console.people import Viewer, viewer_of
+from apps.console.scope import clusters_of
 from apps.console.stamps import lateness
-from apps.jobs.models import Job, Reservation
-from apps.jobs.states import WAITING
+from apps.jobs.models import Job
+from apps.jobs.states import WAITING, JobState
 
 THEMES = ("light", "dark")
 COUNT_CAP = 10_000
@@ -72,10 +73,17 @@ class Shell:
     scripts: tuple[str, ...] = SCRIPTS
 
 
-def capped(rows: QuerySet[Any], cap: int = COUNT_CAP) -> str:
-    """Return a count as text, ``10,000+`` where there are more."""
-    count = rows.order_by()[: cap + 1].count()
-    return f"{show.whole(cap)}+" if count > cap else show.whole(count)
+def _capped(count: int) -> str:
+    return f"{show.whole(COUNT_CAP)}+" if count > COUNT_CAP else show.whole(count)
+
+
+def _counts(viewer: Viewer) -> tuple[str, str]:
+    """Return how many of the reader's own jobs wait, and how many of those gather GPUs."""
+    waiting = Job.objects.filter(viewer.own(), state__in=sorted(WAITING)).order_by()
+    counted = waiting[: COUNT_CAP + 1].aggregate(
+        waiting=Count("pk"), gathering=Count("pk", filter=Q(state=JobState.RESERVING))
+    )
+    return _capped(counted["waiting"]), _capped(counted["gathering"])
 
 
 def _entry(request: HttpRequest, text: str, view: str, key: str, **more: Any) -> NavEntry | None:
@@ -90,19 +98,16 @@ def _entry(request: HttpRequest, text: str, view: str, key: str, **more: Any) ->
 
 
 def _groups(request: HttpRequest, viewer: Viewer) -> tuple[NavGroup, ...]:
-    waiting = Job.objects.filter(viewer.own(), state__in=sorted(WAITING))
-    gathering = Reservation.objects.filter(viewer.own("job__tenant__") & Q(ended_at__isnull=True))
+    waiting, gathering = _counts(viewer)
     now = [
         _entry(request, "Overview", "overview", "o"),
-        _entry(request, "Queue", "queue", "q", count=capped(waiting), counted="jobs wait"),
-        _entry(
-            request, "Waterfall", "waterfall", "w", count=capped(gathering), counted="gangs gather"
-        ),
+        _entry(request, "Queue", "queue", "q", count=waiting, counted="jobs wait"),
+        _entry(request, "Waterfall", "waterfall", "w", count=gathering, counted="gangs gather"),
     ]
-    groups = [("", now)]
+    groups: list[tuple[str, Sequence[NavEntry | None]]] = [("", now)]
     if viewer.is_lead:
         groups.append(("Looking back", [_entry(request, "Idle cost", "idle", "i")]))
-    groups.append(("Clusters", list(_clusters())))
+    groups.append(("Clusters", _clusters(request)))
     if viewer.is_admin:
         groups.append(("Admin", [NavEntry("Django admin", reverse("admin:index"))]))
     return tuple(
@@ -112,9 +117,8 @@ def _groups(request: HttpRequest, viewer: Viewer) -> tuple[NavGroup, ...]:
     )
 
 
-def _clusters() -> list[NavEntry]:
+def _clusters(request: HttpRequest) -> list[NavEntry]:
     wall = timezone.now()
-    rows = Cluster.objects.filter(archived_at__isnull=True).defer("cursor", "options")
     home = reverse("console:overview")
     return [
         NavEntry(
@@ -123,7 +127,7 @@ def _clusters() -> list[NavEntry]:
             note=cluster.get_kind_display(),
             late=lateness(cluster, wall),
         )
-        for cluster in rows
+        for cluster in clusters_of(request)
     ]
 
 

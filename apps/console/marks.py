@@ -13,6 +13,7 @@ from typing import Protocol
 from django.utils.safestring import SafeString
 
 from apps.common import show
+from apps.common.money import apportion
 from apps.console.palette import STATES, TERMS, State
 from apps.jobs.models import Job
 from apps.jobs.states import JobState, Outcome
@@ -60,21 +61,6 @@ def badge(job: Job) -> Badge:
 # GPU states -------------------------------------------------------------------------------------
 
 
-def apportion(parts: Sequence[int], whole: int) -> list[int]:
-    """Return ``whole`` cut in proportion to ``parts`` by largest remainder; it adds up.
-
-    All zero stays all zero.
-    """
-    total = sum(parts)
-    if total == 0:
-        return [0] * len(parts)
-    shares = [part * whole // total for part in parts]
-    by_remainder = sorted(range(len(parts)), key=lambda k: (-(parts[k] * whole % total), k))
-    for k in by_remainder[: whole - sum(shares)]:
-        shares[k] += 1
-    return shares
-
-
 @dataclass(frozen=True, slots=True)
 class StatePart:
     """One state of a state bar: its figures as text, its place in percent of the bar."""
@@ -111,7 +97,7 @@ def state_bar(
     keys = [key for key in STATES if key != "unknown" or gpus.get("unknown")]
     counts = [gpus.get(key, 0) for key in keys]
     total = sum(counts)
-    tenths = apportion(counts, 1000)
+    tenths = apportion([Fraction(1000 * count, total or 1) for count in counts], 1000 * bool(total))
     parts: list[StatePart] = []
     before = 0
     for key, count, tenth in zip(keys, counts, tenths, strict=True):

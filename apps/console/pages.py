@@ -21,6 +21,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views import View
 
+from apps.backends.models import Cluster
 from apps.common import show
 from apps.common.errors import Invalid
 from apps.console.people import viewer_of
@@ -30,6 +31,7 @@ from apps.console.stamps import Stamp, stamp_of
 from apps.queues.models import ClusterPolicy
 
 REFRESH_SECONDS = 10
+CHOICE = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,9 @@ class Export:
     facts: dict[str, Any] | None = None  # beside the rows, in JSON only
 
 
-def foot_words(clusters: Iterable[Any], now: datetime) -> str:
+def foot_words(clusters: Iterable[Cluster], now: datetime) -> str:
     """Return zone, currency and the policies in force, as the end of a page says them."""
-    known = {
-        policy.cluster_id: policy
-        for policy in ClusterPolicy.objects.filter(cluster__in=list(clusters))
-    }
-    policies = {_policy_words(known.get(cluster.pk) or ClusterPolicy()) for cluster in clusters}
+    policies = {_policy_words(cluster) for cluster in clusters}
     parts = [f"Times in {show.zone_words(now)}", f"prices in {show.currency_words()}"]
     if len(policies) == 1:
         parts.append(f"policy {policies.pop()}")
@@ -90,7 +88,11 @@ def foot_words(clusters: Iterable[Any], now: datetime) -> str:
     return " · ".join(parts)
 
 
-def _policy_words(policy: ClusterPolicy) -> str:
+def _policy_words(cluster: Cluster) -> str:
+    try:
+        policy = cluster.policy
+    except ClusterPolicy.DoesNotExist:
+        policy = ClusterPolicy()
     half_life = policy.half_life_seconds
     decay = f"H = {show.duration(half_life)}" if half_life else "no decay"
     return f"{policy.fair_share}, {decay}"
@@ -123,14 +125,14 @@ class Page(LoginRequiredMixin, View):
         self.viewer = viewer_of(request)
         try:
             self.query = Query(request, self.parameters | (PARAMETERS if self.scoped else set()))
-            self.scope = read_scope(self.query)
+            self.scope = read_scope(request, self.query)
             self.now = self.scope.now
             if self.form != "html":
                 return respond(self.export(), self.form)
             if self.scoped:
                 if not self.scope.all_clusters:
                     return render(request, "console/empty.html", empty_installation(request))
-                if remembered := self._remember():
+                if remembered := self._remembered():
                     return HttpResponseRedirect(remembered)
             context = self.build()
         except Invalid as error:
@@ -139,7 +141,8 @@ class Page(LoginRequiredMixin, View):
             return bad_parameter(request, error, self.form)
         context.setdefault("now", self.now)
         context.setdefault("page", self.info())
-        return render(request, self.template, context, status=context.pop("status", 200))
+        status = context.pop("status", 200)
+        return self._keep_choice(render(request, self.template, context, status=status))
 
     def build(self) -> dict[str, Any]:
         """Return the template's context."""
@@ -179,23 +182,25 @@ class Page(LoginRequiredMixin, View):
         links = {f"{form}_url": self.query.url(path=f"{path}.{form}") for form in self.exports}
         return Foot(foot_words(self.scope.clusters, self.now), of=of, **links)
 
-    def _remember(self) -> str:
-        """Keep a chosen cluster for the session; return where to go if it was chosen before.
+    def _remembered(self) -> str:
+        """Return where to go if a cluster was chosen before in this session, else nothing.
 
         The address wins, and says what is shown: a remembered choice is put into it.
         """
-        session = self.request.session
-        asked = self.query.get("cluster")
-        before = session.get("cluster")
-        if asked is not None:
-            chosen = None if self.scope.cluster is None else asked
-            if chosen != before:
-                session["cluster"] = chosen
-            return ""
+        before = self.request.COOKIES.get(CHOICE)
         known = {cluster.name for cluster in self.scope.all_clusters}
-        if before in known and len(known) > 1 and "pool" not in self.query:
-            return self.query.url({"cluster": before})
-        return ""
+        if before not in known or len(known) < 2 or "cluster" in self.query or "pool" in self.query:
+            return ""
+        return self.query.url({"cluster": before})
+
+    def _keep_choice(self, response: HttpResponse) -> HttpResponse:
+        """Remember the cluster an address chose until the browser closes."""
+        asked = self.query.get("cluster") if self.scoped else None
+        if asked is not None and asked != self.request.COOKIES.get(CHOICE):
+            response.set_cookie(
+                CHOICE, asked, samesite="Lax", httponly=True, secure=self.request.is_secure()
+            )
+        return response
 
 
 # Answers for machines ------------------------------------------------------------------------------

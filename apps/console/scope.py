@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import OuterRef, Subquery
+from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.backends.models import Cluster, Pool
 from apps.common.errors import Invalid
 from apps.console.query import Query
+from apps.scheduling.models import Tick
 
 ALL = "all"
 PARAMETERS = frozenset({"cluster", "pool"})
@@ -87,14 +90,24 @@ class Scope:
         return [first, self.pool] if self.pool else [first]
 
 
-def read_scope(query: Query) -> Scope:
+def clusters_of(request: HttpRequest) -> tuple[Cluster, ...]:
+    """Return the clusters in use with their policies and newest tick's id, read once a request."""
+    known: tuple[Cluster, ...] | None = getattr(request, "_clusters", None)
+    if known is None:
+        newest = Tick.objects.filter(cluster=OuterRef("pk")).order_by("-id").values("id")[:1]
+        rows = Cluster.objects.filter(archived_at__isnull=True).select_related("policy")
+        rows = rows.annotate(newest_tick_id=Subquery(newest))
+        known = tuple(rows.defer("cursor", "options").order_by("name"))
+        request._clusters = known  # type: ignore[attr-defined]  # kept for the request's lifetime
+    return known
+
+
+def read_scope(request: HttpRequest, query: Query) -> Scope:
     """Return the scope an address asks for; two queries.
 
     :raises Invalid: naming the parameter, for a cluster or pool there is not.
     """
-    clusters = tuple(
-        Cluster.objects.filter(archived_at__isnull=True).defer("cursor", "options").order_by("name")
-    )
+    clusters = clusters_of(request)
     by_id = {cluster.pk: cluster for cluster in clusters}
     pools = tuple(Pool.objects.filter(cluster__in=clusters).order_by("name", "cluster_id"))
     for pool in pools:
