@@ -18,6 +18,10 @@ from apps.quotas.models import Quota
 from apps.tenants.models import Tenant
 
 
+class StaleFrame(Exception):
+    """A job is of a tenant, pool or class that came after the frame was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """The rows around a decision, and the engine's columns made of them."""
@@ -32,6 +36,16 @@ class Frame:
     queue_factors: dict[int, float]
     classes: dict[int, int]
     paused: frozenset[int]
+
+    def check(self, tenants: set[int], pools: set[int], classes: set[int]) -> None:
+        """Raise StaleFrame unless all of these ids are known."""
+        if (
+            tenants <= self.tenant_at.keys()
+            and pools <= self.pool_at.keys()
+            and classes <= self.classes.keys()
+        ):
+            return
+        raise StaleFrame
 
 
 def duration(seconds: int | None) -> int:

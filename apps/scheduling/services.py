@@ -18,8 +18,8 @@ from apps.jobs.arrivals import submit_due
 from apps.ledger.intervals import set_marks
 from apps.ledger.rollup import roll_up
 from apps.scheduling.act import act
-from apps.scheduling.decide import decide, stranded_of, thin_out, write
-from apps.scheduling.frame import Frame, frame_of
+from apps.scheduling.decide import Decision, decide, stranded_of, thin_out, write
+from apps.scheduling.frame import Frame, StaleFrame, frame_of
 from apps.scheduling.leases import Lease, LeaseLost, claim, fenced, release, renew
 from apps.scheduling.marks import held_idle_of
 from apps.scheduling.models import Tick
@@ -37,6 +37,17 @@ Step = Callable[[str], None]
 
 def _no_step(_: str) -> None:
     """Do nothing at a step; tests pass one that kills the process."""
+
+
+def _decide(cluster: Cluster, frame: Frame | None, *, now: datetime) -> tuple[Frame, Decision]:
+    """Decide with the frame given, or with a new one where it is stale."""
+    if frame is not None:
+        try:
+            return frame, decide(cluster, frame, now=now)
+        except StaleFrame:
+            pass
+    frame = frame_of(cluster)
+    return frame, decide(cluster, frame, now=now)
 
 
 def pass_once(
@@ -62,8 +73,7 @@ def pass_once(
     samples = backend.utilisation(now=now)
     seen_at = time.perf_counter()
     at_step("decide")
-    frame = frame or frame_of(cluster)
-    decision = decide(cluster, frame, now=now)
+    frame, decision = _decide(cluster, frame, now=now)
     decided_at = time.perf_counter()
     at_step("write")
     timings = {

@@ -135,6 +135,7 @@ def _pending(
         .order_by("id")
         .values_list(*PENDING_COLUMNS)
     )
+    frame.check({r[1] for r in rows}, {r[2] for r in rows}, {r[7] for r in rows})
     unmet = unmet_dependencies(cluster) if rows else set()
     since = _reserved_since(cluster) if rows else {}
     held = [holds.get(r[0], []) for r in rows]
@@ -204,7 +205,10 @@ def _open_holds(cluster: Cluster) -> dict[int, list[tuple[int, int]]]:
 
 
 def take_snapshot(cluster: Cluster, frame: Frame, *, now: datetime) -> Seen:
-    """Read all that a decision needs, at the cluster's time ``now``."""
+    """Read all that a decision needs, at the cluster's time ``now``.
+
+    :raises StaleFrame: if the frame was read before what a job refers to was made.
+    """
     now_us = to_us(now)
     nodes = _nodes(cluster, frame.pool_at)
     node_at = {int(pk): k for k, pk in enumerate(nodes.id)}
