@@ -37,7 +37,7 @@ class Kept:
 
     def withheld(self, tenant: int) -> int:
         """Return the GPUs that are kept from a job of the tenant."""
-        kept = 0
+        kept = self.family[tenant]  # its children's: beside what it does itself
         while tenant >= 0:
             kept += self.family[self.parents[tenant]] - self.idle[tenant]
             tenant = self.parents[tenant]
@@ -64,9 +64,14 @@ class Lack:
         self.kept, self.ends, self.tenant = kept, ends, tenant
         self.seen = 0
 
-    def __call__(self, at: int) -> int:
+    def then(self, at: int) -> Kept:
+        """Return what is kept from whom at an instant."""
         while self.seen < len(self.ends) and self.ends[self.seen][0] <= at:
             _, _, freed, tenant = self.ends[self.seen]
             self.kept.count(tenant, -freed)
             self.seen += 1
-        return self.kept.withheld(self.tenant)
+        return self.kept
+
+    def __call__(self, at: int) -> int:
+        """Return the GPUs that are kept from the tenant at an instant."""
+        return self.then(at).withheld(self.tenant)

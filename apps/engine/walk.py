@@ -57,6 +57,8 @@ class Walk:
         self.behind: Behind | None = None
         self.first_blocked = NONE  # position in the walk of the gang that reserves
         self.counted = 0  # GPUs the gang holds that ``kept`` counts as used
+        self.later: Kept | None = None  # idle guarantees at the reservation's instant
+        self.all_ends: list[Row] = []
         self.out = Outcome()
         self.started: list[tuple[int, Spots]] = []
         self.reserved: list[int] = []
@@ -144,7 +146,7 @@ class Walk:
                 return False
         size, gpus, topology = self.size[k], self.gpus[k], self.topology[k]
         need = size * gpus
-        if self.kept is not None and need > self.idle.total - self.kept.withheld(self.tenant[k]):
+        if self.kept is not None and (need > self._budget(k) or not self._keeps_budget(k, short)):
             return False
         if behind is None and self._holding(k):
             spots = self._around(k)
@@ -163,6 +165,22 @@ class Walk:
                 return True
             self.failed[key] = size
         return False
+
+    def _budget(self, k: int) -> int:
+        """Return what is idle, less the idle guarantees and the holds that are not lent."""
+        withheld = self.kept.withheld(self.tenant[k]) if self.kept is not None else 0
+        return self.idle.total - self.counted - withheld
+
+    def _keeps_budget(self, k: int, short: bool) -> bool:
+        """Tell whether the reservation still fits beside this job and the guarantees kept then."""
+        if self.behind is None or self.later is None or short:
+            return True
+        need, first, tenant = self.size[k] * self.gpus[k], self.first_blocked, self.tenant[k]
+        self.later.count(tenant, need)
+        withheld = self.later.withheld(self.tenant[first])
+        self.later.count(tenant, -need)
+        left = sum(self.behind.kept.spare) - need
+        return left >= withheld
 
     def _short(self, k: int) -> bool:
         """Tell whether the job's limit ends by the reservation's instant."""
@@ -239,6 +257,8 @@ class Walk:
                     quota[above] -= need
         if self.kept is not None:
             self.kept.moved(tenant)
+            if self.later is not None and not short:
+                self.later.count(tenant, need)
         self._wait(k, Reason.STARTS)
         self.started.append((k, spots))
         self.out.starts[self.job[k]] = self._ranks(k, spots)
@@ -262,7 +282,7 @@ class Walk:
 
     def _blocked(self, k: int, need: int) -> None:
         """Say which room is lacking; the first who lacks nothing else reserves."""
-        withheld = self.kept.withheld(self.tenant[k]) if self.kept is not None else 0
+        withheld = self.idle.total - self._budget(k)
         reason, usable = Reason.RESERVED, self.idle.total
         if self.behind is not None:
             usable = self.behind.usable(self._short(k))
@@ -310,8 +330,7 @@ class Walk:
 
     def _reserve(self, k: int) -> None:
         """Let the gang keep what it needs until the instant at which it fits."""
-        ends = [*self._ends(), *self._started_ends()]
-        ends.sort()
+        self.all_ends = ends = sorted([*self._ends(), *self._started_ends()])
         size, gpus, topology = self.size[k], self.gpus[k], self.topology[k]
         domains = self.ground.domains(topology)[0]
         capacity = self.ground.capacity
@@ -341,8 +360,12 @@ class Walk:
         """Count what the gang holds as used, so that it is not kept from others once more."""
         held = sum(kept.held(p, f) for p, f in enumerate(self.free))
         if self.kept is not None:
-            self.kept.count(self.tenant[k], held - self.counted)
+            self.kept.count(self.tenant[k], held)
             self.counted = held
+            self.later = None
+            if kept.at != NONE:
+                self.later = Lack(self.kept.copy(), self.all_ends, self.tenant[k]).then(kept.at)
+                self.later.count(self.tenant[k], self.size[k] * self.gpus[k] - held)
 
     def _keep_quota(self, k: int, kept: Reservation) -> None:
         """Note what is left under the gang's ceilings beside the gang.
@@ -419,7 +442,11 @@ class Walk:
     def _settle(self) -> None:
         """Plan again after what started behind, until another run would change nothing."""
         done = -1
-        while self.behind is not None and self.reserved and len(self.started) != done:
+        while (
+            self.behind is not None
+            and (self.reserved or self.kept is not None)
+            and len(self.started) != done
+        ):
             done = len(self.started)
             again, self.reserved = self.reserved, []
             self._reserve(self.first_blocked)
