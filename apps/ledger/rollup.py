@@ -23,6 +23,9 @@ from apps.ledger.models import Interval, Price, RollUp, RollUpMark
 from apps.ledger.sweep import CODE_OF, NOBODY, Piece, Rows, split
 from apps.ledger.usage import follow_policy
 
+LEAST_QUARTERS = 4
+"""Fewer wait for the next call: until then they are summed from intervals."""
+
 MOST_QUARTERS = 7 * 96
 """Quarter-hours one call rolls up at most: a long backlog is worked off over several ticks."""
 
@@ -73,12 +76,12 @@ def tally_raw(cluster: Cluster, since_us: int, until_us: int) -> list[Slice]:
 
 
 def roll_up(cluster: Cluster, *, until_us: int) -> int:
-    """Roll up the whole quarter-hours before ``until_us``; return how many were.
+    """Roll up the whole quarter-hours before ``until_us``, if enough are due; return how many were.
 
     Runs in the caller's transaction: rows and mark are written together or not at all.
     """
     rolled = _mark_of(cluster.pk)
-    if rolled is not None and quarter_of(until_us) <= rolled:
+    if rolled is not None and quarter_of(until_us) < rolled + LEAST_QUARTERS * QUARTER_US:
         return 0
     mark = RollUpMark.objects.select_for_update().filter(cluster=cluster).first()
     if mark is None:
@@ -88,7 +91,7 @@ def roll_up(cluster: Cluster, *, until_us: int) -> int:
         mark = RollUpMark(cluster=cluster, until_us=quarter_of(first))
     since = mark.until_us
     until = min(quarter_of(until_us), since + MOST_QUARTERS * QUARTER_US)
-    if until <= since:
+    if until < since + LEAST_QUARTERS * QUARTER_US:
         return 0
     edges = range(since, until + 1, QUARTER_US)
     RollUp.objects.bulk_create(_rolled(cluster, edges), batch_size=2000)

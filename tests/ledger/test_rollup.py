@@ -157,12 +157,20 @@ def test_a_roll_up_that_fails_leaves_nothing(world: World, monkeypatch: pytest.M
 def test_a_long_backlog_is_worked_off_in_pieces(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollup, "MOST_QUARTERS", 3)
+    monkeypatch.setattr(rollup, "MOST_QUARTERS", 6)
     world.node(8)
 
-    done = [roll_up(world.cluster, until_us=world.at(2 * HOUR)) for _ in range(4)]
+    done = [roll_up(world.cluster, until_us=world.at(4 * HOUR)) for _ in range(4)]
 
-    assert done == [3, 3, 2, 0]
+    assert done == [6, 6, 4, 0]
+
+
+def test_a_few_quarter_hours_wait_for_more(world: World) -> None:
+    world.node(8)
+
+    done = [roll_up(world.cluster, until_us=world.at(900 * n + 1)) for n in (3, 4, 7, 9)]
+
+    assert done == [0, 4, 0, 5]
 
 
 def test_an_end_reported_late_corrects_what_was_rolled_up(world: World) -> None:
