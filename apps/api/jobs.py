@@ -15,6 +15,7 @@ from apps.accounts.models import User
 from apps.api.endpoints import Endpoint, caller, only_subtree, page_schema, paged, visible_tenant
 from apps.api.errors import Forbidden, NotFound, shown
 from apps.api.serializers import LARGEST_ID, Flag, Instant, Paging, Strict, Text, WholeNumber
+from apps.api.why import ExplainShown, why_of
 from apps.backends.models import Cluster, Pool
 from apps.backends.services import request_tick
 from apps.common.errors import Invalid
@@ -423,6 +424,19 @@ class Jobs(Endpoint):
             raise Forbidden(f"Only a lead of {job.tenant} may release job {pk}.")
         services.release_job(job, by=user, now=job.cluster.now())
         return self._changed(job, user)
+
+    @extend_schema(
+        operation_id="explain_job",
+        summary="Explain why a job waits",
+        responses=ExplainShown,
+    )
+    @action(detail=True)
+    def explain(self, request: Request, pk: str) -> Response:
+        user = caller(request)
+        job = listed(user).filter(pk=pk).first()
+        if job is None:
+            raise NotFound(f"There is no job {shown(pk)}.")
+        return Response(ExplainShown(why_of(job, user)).data)
 
     def _changed(self, job: Job, user: User) -> Response:
         request_tick(job.cluster)

@@ -102,12 +102,17 @@ def _whole(name: str, value: Any, least: int, most: int) -> int:
     return value
 
 
-def _check_depth(value: Any, left: int = WORKLOAD_DEPTH) -> None:
-    if isinstance(value, Mapping | list | tuple):
+def _check_parts(value: Any, left: int = WORKLOAD_DEPTH) -> None:
+    """Refuse what is nested too deep, and text with a NUL in it: PostgreSQL keeps neither well."""
+    if isinstance(value, str):
+        if "\x00" in value:
+            raise Invalid("workload holds the control character U+0000.", field="workload")
+    elif isinstance(value, Mapping | list | tuple):
         if left == 0:
             raise Invalid(f"workload is nested deeper than {WORKLOAD_DEPTH}.", field="workload")
-        for item in value.values() if isinstance(value, Mapping) else value:
-            _check_depth(item, left - 1)
+        parts = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
+        for part in parts:
+            _check_parts(part, left - 1)
 
 
 def check_json(workload: Mapping[str, Any]) -> None:
@@ -115,7 +120,7 @@ def check_json(workload: Mapping[str, Any]) -> None:
 
     :raises Invalid: naming ``workload``.
     """
-    _check_depth(workload)
+    _check_parts(workload)
     try:
         text = json.dumps(workload, allow_nan=False, ensure_ascii=False)
         size = len(text.encode())
@@ -126,8 +131,6 @@ def check_json(workload: Mapping[str, Any]) -> None:
             f"workload has {size:,} bytes; at most {WORKLOAD_BYTES:,} are allowed.",
             field="workload",
         )
-    if "\\u0000" in text:
-        raise Invalid("workload holds the control character U+0000.", field="workload")
 
 
 def _check_times(spec: JobSpec, now: datetime) -> None:

@@ -1,0 +1,80 @@
+"""The OpenAPI document says what the endpoints do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import call_command
+from django.test import Client
+
+from tests.api.test_access import ADDRESSES
+
+REFUSALS = {"400", "401", "403", "404", "405", "409", "415", "429", "500"}
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    """The document as it is served."""
+    from drf_spectacular.generators import SchemaGenerator
+
+    document: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    return document
+
+
+def test_it_is_valid_and_free_of_warnings(tmp_path: Any) -> None:
+    call_command("spectacular", validate=True, fail_on_warn=True, file=str(tmp_path / "s.yaml"))
+
+    assert yaml.safe_load((tmp_path / "s.yaml").read_text())["info"]["title"] == "Rollcall"
+
+
+def test_every_operation_documents_every_refusal(schema: dict[str, Any]) -> None:
+    operations = [
+        (path, method, operation)
+        for path, methods in schema["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+    assert len(operations) >= len(ADDRESSES)
+    for path, method, operation in operations:
+        assert set(operation["responses"]) >= REFUSALS, (method, path)
+        shape = operation["responses"]["400"]["content"]["application/json"]["schema"]
+        assert shape == {"$ref": "#/components/schemas/Error"}
+
+
+def test_every_address_is_documented_without_a_slash(schema: dict[str, Any]) -> None:
+    assert not [path for path in schema["paths"] if path.endswith("/")]
+    assert {"/api/v1/jobs", "/api/v1/jobs/{id}/cancel", "/api/v1/usage"} <= set(schema["paths"])
+
+
+def test_a_body_takes_no_other_fields(schema: dict[str, Any]) -> None:
+    body = schema["components"]["schemas"]["SubmissionRequest"]
+
+    assert body["additionalProperties"] is False
+    assert set(body["required"]) == {"name", "tenant", "cluster", "pool"}
+    assert (
+        body["properties"]["name"] | {"type": "string", "maxLength": 200}
+        == body["properties"]["name"]
+    )
+    assert body["properties"]["size"]["minimum"] == 1
+
+
+def test_the_key_is_a_documented_header(schema: dict[str, Any]) -> None:
+    names = {p["name"]: p["in"] for p in schema["paths"]["/api/v1/jobs"]["post"]["parameters"]}
+
+    assert names == {"Idempotency-Key": "header"}
+
+
+def test_it_is_served_with_a_page_that_fetches_nothing_from_elsewhere(db: None) -> None:
+    client = Client()
+
+    document = client.get("/api/schema/")
+    page = client.get("/api/docs/")
+
+    assert document.status_code == page.status_code == 200
+    assert yaml.safe_load(document.content)["openapi"].startswith("3.")
+    text = page.content.decode()
+    assert "swagger-ui" in text
+    assert "https://" not in text
+    assert "http://" not in text.replace("http://testserver", "")
