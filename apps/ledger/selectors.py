@@ -184,11 +184,20 @@ class Now:
         return gpus * self.fraction * Fraction(self.price.micros_per_gpu_hour, MICROS)
 
 
-def gpus_now(cluster: Cluster, *, at_us: int | None = None) -> list[Now]:
-    """Return what the GPUs of each pool do now: at the last look, or at an instant."""
+def gpus_now(
+    cluster: Cluster,
+    *,
+    at_us: int | None = None,
+    pools: Sequence[Pool] | None = None,
+    prices: Prices | None = None,
+) -> list[Now]:
+    """Return what the GPUs of each pool do now: at the last look, or at an instant.
+
+    ``pools`` are all of the cluster's, and ``prices`` theirs, where they are read already.
+    """
     at = observed_until(cluster) if at_us is None else at_us
-    pools = list(cluster.pools.all())
-    prices = Prices(pools)
+    pools = list(cluster.pools.all()) if pools is None else pools
+    prices = Prices(pools) if prices is None else prices
     gpus = {pool.pk: dict.fromkeys(STATES, 0) for pool in pools}
     for one in tally_raw(cluster, at, at + 1):  # GPU-microseconds of one microsecond are GPUs
         if one.state != EXCESS:
