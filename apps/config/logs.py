@@ -27,7 +27,7 @@ _SECRETS = (
     # name=value and "name": "value" of what is secret by its name.
     (
         re.compile(
-            r"(?i)\b(\w*(?:password|passwd|secret|secret_key|api_key|csrfmiddlewaretoken|token|sessionid)"
+            r"(?i)\b(\w*(?:password|passwd|secret|secret_key|api_key|csrfmiddlewaretoken|token|sessionid)\w*"
             r"['\"]?\s*[:=]\s*['\"]?)[^\s'\",&;}]+"
         ),
         r"\1…",

@@ -16,6 +16,7 @@ class Filter:
     label: str
     choices: tuple[tuple[str, str], ...] = ()
     placeholder: str = ""
+    default: tuple[str, str] | None = None  # what holds where the address names nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class OfferedChip:
     label: str
     choices: tuple[tuple[str, str], ...]
     placeholder: str
+    value: str = ""  # what holds now: the chip changes it instead of adding it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ def chips_of(query: Query, filters: Sequence[Filter]) -> Chips:
         value = query.get(each.key)
         if value is None:
             if each.choices or each.placeholder:
-                offered.append(OfferedChip(each.key, each.label, each.choices, each.placeholder))
+                held = each.default[1] if each.default else ""
+                left = tuple(choice for choice in each.choices if choice != each.default)
+                offered.append(OfferedChip(each.key, each.label, left, each.placeholder, held))
             continue
         said = dict(each.choices).get(value, value)
         active.append(ActiveChip(each.key, each.label, said, query.url({each.key: None})))

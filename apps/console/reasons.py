@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -72,11 +73,17 @@ def linked(facts: Mapping[str, Any], when: Callable[[datetime], str]) -> SafeStr
     return format_html("{}{}{}", _escaped(before), name, conditional_escape(after))
 
 
+DECIDING = re.compile(r"(?<![^\s(])\d[\d,]*[^;.,]*(?:; [\d,]+ (?:is|are) free)?")
+
+
 def _escaped(text: str) -> SafeString:
-    """Return a sentence escaped, its deciding part, from the first number to the stop, strong."""
-    start = next((k for k, letter in enumerate(text) if letter.isdigit()), None)
-    if start is None:
+    """Return a sentence escaped, the part that decides strong: its first number, to the stop."""
+    found = DECIDING.search(text)
+    if found is None:
         return conditional_escape(text)
-    stops = [k for k in (text.find(mark, start) for mark in (". ", ";", ", ")) if k >= 0]
-    end = min(stops, default=len(text.rstrip(".")))
-    return format_html("{}<b>{}</b>{}", text[:start], text[start:end], text[end:])
+    return format_html(
+        "{}<b>{}</b>{}",
+        text[: found.start()],
+        found[0].rstrip(),
+        text[found.start() + len(found[0].rstrip()) :],
+    )

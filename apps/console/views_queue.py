@@ -66,8 +66,8 @@ def likely_start(job: Job, verdict: Verdict | None, now: datetime) -> tuple[str,
         return "no estimate", "not judged yet"
     expected = verdict.detail.get("forecast_us")
     if expected is not None:
-        return show.instant(from_us(expected), now=now), "if limits are used up"
-    return "no estimate", NO_ESTIMATE.get(verdict.code, "its turn has not come")
+        return f"by {show.instant(from_us(expected), now=now)}", "if limits are used up"
+    return "no estimate", NO_ESTIMATE.get(verdict.code, "behind others")
 
 
 class QueuePage(Page):
@@ -221,7 +221,7 @@ class QueuePage(Page):
         verdict = line.verdict_on(first)
         assert verdict is not None  # noqa: S101  first_in_line returns judged jobs only
         start, _ = likely_start(first, verdict, self.now)
-        when = f", likely by {start}" if start != "no estimate" else ""
+        when = f", likely {start}" if start != "no estimate" else ""
         place = (
             "" if verdict.position == 0 else f" of them, {ordinal(verdict.position + 1)} in line"
         )
@@ -238,7 +238,7 @@ class QueuePage(Page):
         return chips_of(
             self.query,
             (
-                Filter("state", "state", line.STATES),
+                Filter("state", "state", line.STATES, default=("waiting", "waiting")),
                 Filter("tenant", "tenant", tuple((path, path) for path in tenants)),
                 Filter("reason", "reason", tuple((c, c.replace("_", " ")) for c in line.REASONS)),
                 Filter("size", "size", placeholder="members, at least"),

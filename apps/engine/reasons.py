@@ -172,4 +172,5 @@ def sentence(facts: Facts, when: When = iso) -> str:
     if facts.get("reserves") and facts.get("held"):
         size = int(facts.get("size") or 1) * int(facts.get("gpus_per_member") or 1)
         text = f"Holds {int(facts['held']):,} of {counted(size, 'GPU')}. {text}"
-    return text[:1].upper() + text[1:]
+    # A sentence that opens with a name keeps it as it is spelled.
+    return f"I{text[1:]}" if text.startswith("its tenant") else text
