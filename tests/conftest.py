@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from hypothesis import HealthCheck, core
 from hypothesis import settings as hypothesis_settings
 
@@ -21,9 +22,13 @@ pytest_plugins = ["tests.fixtures"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Before Django reads its settings: no test touches the demo's data.
+# No test touches the demo's data: neither this process (its settings are read already) nor another
+# that a test starts.
 _DATA = Path(tempfile.mkdtemp(prefix="rollcall-test-"))
 os.environ["ROLLCALL_DATA"] = str(_DATA)
+settings.DATA_DIR = _DATA
+settings.STATIC_ROOT = _DATA / "static"
+settings.STATIC_ROOT.mkdir()
 
 FULL = os.environ.get("FULL", "") not in ("", "0")
 STRICT = os.environ.get("CI", "") not in ("", "0", "false")

@@ -263,8 +263,8 @@ class Demo:
             ],
             "beat": [*celery, "beat", "-S", "celery.beat:Scheduler", "--pidfile=", "-l", "INFO"],
             "web": [
-                sys.executable, "-m", "gunicorn", "apps.config.wsgi", "--bind", f"{HOST}:{port}",
-                "--workers", "1", "--threads", "4", "--no-control-socket", "--graceful-timeout", "3",
+                sys.executable, "-m", "gunicorn", "apps.config.wsgi",
+                "--config", "python:apps.config.gunicorn", "--bind", f"{HOST}:{port}",
             ],
         }  # fmt: skip
         for name, command in commands.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -87,13 +88,14 @@ def redis_url(name: str, default: str) -> str:
 
 def database(name: str) -> dict[str, Any] | None:
     """Return the settings of a PostgreSQL database; None: it is not set."""
-    if not text(name):
+    value = text(name)
+    if not value:
         return None
-    try:
-        found: dict[str, Any] = env.db_url(name)
-    except (ValueError, ImproperlyConfigured):
-        found = {}
-    if "postgresql" not in str(found.get("ENGINE", "")) or not found.get("NAME"):
+    found: dict[str, Any] = {}
+    if value.startswith(("postgres://", "postgresql://")):
+        with suppress(ValueError, ImproperlyConfigured):
+            found = env.db_url(name)
+    if not found.get("NAME"):
         raise ImproperlyConfigured(
             f"{name} must be postgres://USER:PASSWORD@HOST:PORT/NAME, or unset for SQLite."
         )

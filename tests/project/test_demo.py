@@ -1,0 +1,210 @@
+"""The demo as a person meets it: one command, real processes, and what may be in its way."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(what: Callable[[], object], patience: float = PATIENCE) -> None:
+    end = time.monotonic() + patience
+    while not what():
+        assert time.monotonic() < end, f"waited {patience} s in vain"
+        time.sleep(0.1)
+
+
+class Run:
+    """One demo in a folder of its own."""
+
+    def __init__(self, folder: Path, port: int, **environment: str) -> None:
+        self.folder, self.port = folder, port
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        self.environment = {
+            **kept, "ROLLCALL_MODE": "demo", "ROLLCALL_DATA": str(folder), **environment,
+        }  # fmt: skip
+        self.process: subprocess.Popen[str] | None = None
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "manage.py", "demo", "--port", str(self.port), *arguments]
+
+    def start(self, *arguments: str) -> None:
+        with (self.folder.parent / "said").open("w") as out:
+            self.process = subprocess.Popen(
+                self.command(*arguments), cwd=ROOT, env=self.environment, text=True,
+                stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        wait_for(self.settled)
+
+    def settled(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.said()
+        return "Rollcall runs at" in self.said()
+
+    def refused(self, *arguments: str) -> str:
+        answer = subprocess.run(
+            self.command(*arguments), cwd=ROOT, env=self.environment,
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        assert answer.returncode == 1, answer.stdout
+        lines = answer.stderr.strip().splitlines()
+        assert len(lines) == 1, answer.stderr
+        return lines[0]
+
+    def said(self) -> str:
+        return (self.folder.parent / "said").read_text()
+
+    def ask(self, path: str = "/healthz") -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            connection.close()
+
+    def pids(self) -> dict[int, str]:
+        """Every process that holds this demo's folder in its environment, but for the first."""
+        found = {}
+        for home in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (home / "environ").read_bytes()
+                line = (home / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            mine = self.process is None or int(home.name) != self.process.pid
+            if f"ROLLCALL_DATA={self.folder}\0".encode() in environment and mine and line:
+                found[int(home.name)] = line
+        return found
+
+    def ticks(self) -> int:
+        with sqlite3.connect(
+            f"file:{self.folder}/rollcall.sqlite3?mode=ro", uri=True, timeout=20
+        ) as c:
+            return int(c.execute("SELECT coalesce(max(id), 0) FROM scheduling_tick").fetchone()[0])
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(60)
+        for pid in self.pids():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Run]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    run = Run(folder, free_port())
+    yield run
+    run.stop()
+
+
+def test_one_command_starts_it_and_ctrl_c_ends_every_process(demo):
+    demo.start()
+
+    said = demo.said()
+    assert f"http://127.0.0.1:{demo.port}/" in said
+    assert all(word in said for word in ("admin", "lead", "member", "rollcall"))
+    assert demo.ask() == 200
+    assert demo.ask("/login/") in (200, 404) or demo.ask("/") in (200, 302)
+    wait_for(lambda: demo.ticks() > 0)
+    names = " ".join(demo.pids().values())
+    assert all(word in names for word in ("redis-server", "worker", "beat", "gunicorn"))
+
+    # A second start in the same folder, and another demo on the same port.
+    assert "already runs at http://127.0.0.1" in demo.refused()
+
+    demo.process.send_signal(signal.SIGINT)
+
+    assert demo.process.wait(60) == 0
+    assert "has stopped" in demo.said()
+    wait_for(lambda: not demo.pids(), 5)
+
+
+def test_a_second_run_goes_on_after_everything_was_killed(demo):
+    demo.start()
+    wait_for(lambda: demo.ticks() > 0)
+
+    victims = [demo.process.pid, *demo.pids()]
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    demo.process.wait()
+    wait_for(lambda: not demo.pids(), 10)
+    seen = demo.ticks()
+    began = time.monotonic()
+    demo.start()
+
+    assert "submissions made" not in demo.said()
+    wait_for(lambda: demo.ticks() > seen)
+    # The lease of the killed worker lasts longer than this start took; it was given back.
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_killing_the_first_process_ends_the_others(demo):
+    demo.start()
+
+    demo.process.kill()
+    demo.process.wait()
+
+    wait_for(lambda: not demo.pids(), 15)
+
+
+def test_a_dead_child_is_started_again(demo):
+    demo.start()
+    (worker,) = [pid for pid, line in demo.pids().items() if " worker " in line]
+
+    os.kill(worker, signal.SIGKILL)
+
+    wait_for(
+        lambda: [pid for pid, line in demo.pids().items() if " worker " in line and pid != worker]
+    )
+    assert re.search(r"worker ended \(-9\) and is started again", demo.said())
+    seen = demo.ticks()
+    wait_for(lambda: demo.ticks() > seen)
+
+
+def test_a_taken_port_is_one_sentence_that_names_a_free_one(demo):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", demo.port))
+        other.listen()
+
+        sentence = demo.refused()
+
+    free = int(re.search(r"type: make demo PORT=(\d+)$", sentence)[1])
+    assert f"port {demo.port} is taken" in sentence
+    assert free != demo.port
+    assert not (demo.folder / "rollcall.sqlite3").exists()
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "８０"])
+def test_a_port_that_is_none_is_one_sentence(demo, port):
+    demo.port = port
+
+    assert "PORT must be a number from 1 to 65535" in demo.refused()
+
+
+def test_a_trace_that_is_not_there_is_one_sentence(demo):
+    sentence = demo.refused("--trace", "/nowhere/philly.csv")
+
+    assert "there is no trace at /nowhere/philly.csv; type: make demo TRACE=" in sentence
