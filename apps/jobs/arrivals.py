@@ -69,8 +69,10 @@ def _submit(cluster: Cluster, keys: Sequence[int]) -> int:
         pool.cluster = cluster
     classes = {row.name: row for row in PriorityClass.objects.all()}
     _submit_rows(cluster, rows, pools, classes)
-    Arrival.objects.bulk_update(rows, ["job", "refused"], batch_size=BATCH // 4)
-    return sum(row.job_id is not None for row in rows)
+    made = [row for row in rows if row.job_id is not None]
+    Arrival.objects.bulk_update(made, ["job"])
+    Arrival.objects.bulk_update([row for row in rows if row.refused], ["refused"])
+    return len(made)
 
 
 def _submit_rows(

@@ -87,7 +87,7 @@ class Report:
             "left_out": sum(told.rows for told in self.left_out.values()),
             "refused": sum(told.rows for told in self.refused.values()),
             "jobs": self.used,
-            "gpu_hours": round(self.gpu_hours, 6),
+            "gpu_hours": self.gpu_hours,
             "reasons": {
                 kind: {
                     reason: {"rows": told.rows, "lines": told.lines}
