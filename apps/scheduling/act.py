@@ -10,6 +10,7 @@ from apps.backends.models import Cluster
 from apps.backends.port import Backend, LaunchRequest, LaunchResult
 from apps.jobs.models import Attempt
 from apps.jobs.states import HOLDING, Outcome
+from apps.scheduling import steps
 from apps.scheduling.leases import Lease, fenced
 from apps.scheduling.observe import mark_ended, mark_started
 
@@ -55,6 +56,7 @@ def act(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> i
         backend.stop(str(attempt.uid), now=now)
     answers = [(a, backend.launch(launch_request(a), now=now)) for a in launches]
     if answers or stops:
+        steps.reached("launched")
         with fenced(lease):
             _book(cluster, answers, now=now)
             _book_stops(stops, now=now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -17,6 +16,7 @@ from apps.common.time import to_us
 from apps.jobs.arrivals import submit_due
 from apps.ledger.intervals import set_marks
 from apps.ledger.rollup import roll_up
+from apps.scheduling import steps
 from apps.scheduling.act import act
 from apps.scheduling.decide import Decision, decide, stranded_of, thin_out, write
 from apps.scheduling.frame import Frame, StaleFrame, frame_of
@@ -31,12 +31,6 @@ logger = logging.getLogger(__name__)
 CATCH_UP_SECONDS = 5.0
 SHOW_EVERY_SECONDS = 1.5
 THIN_OUT_EVERY = 200
-
-Step = Callable[[str], None]
-
-
-def _no_step(_: str) -> None:
-    """Do nothing at a step; tests pass one that kills the process."""
 
 
 def _decide(cluster: Cluster, frame: Frame | None, *, now: datetime) -> tuple[Frame, Decision]:
@@ -58,24 +52,22 @@ def pass_once(
     now: datetime,
     show: bool = True,
     frame: Frame | None = None,
-    at_step: Step = _no_step,
 ) -> Tick:
     """Observe, decide and act once at the cluster's time ``now``.
 
     ``frame`` is read anew unless given.
     ``show`` writes the verdicts that pages read; a virtual clock that hurries skips most.
-    ``at_step`` is called with the name of each step as it is reached.
     """
     began = time.perf_counter()
-    at_step("observe")
+    steps.reached("observe")
     submit_due(cluster, now=now)
     observe(cluster, backend, lease, now=now)
     samples = backend.utilisation(now=now)
     seen_at = time.perf_counter()
-    at_step("decide")
+    steps.reached("decide")
     frame, decision = _decide(cluster, frame, now=now)
     decided_at = time.perf_counter()
-    at_step("write")
+    steps.reached("write")
     timings = {
         "observe_ms": (seen_at - began) * 1e3,
         "decide_ms": (decided_at - seen_at) * 1e3,
@@ -84,9 +76,9 @@ def pass_once(
     tick = write(
         cluster, decision, lease, now=now, timeout_seconds=timeout, timings=timings, show=show
     )
-    at_step("act")
+    steps.reached("act")
     act(cluster, backend, lease, now=now)
-    at_step("book")
+    steps.reached("book")
     with fenced(lease):
         idle, unknown = held_idle_of(cluster, samples)
         set_marks(
@@ -137,14 +129,13 @@ def step_virtual(
     *,
     show: bool = True,
     frame: Frame | None = None,
-    at_step: Step = _no_step,
 ) -> bool:
     """Tick at the virtual clock's instant, then move it on; False when it stands still.
 
     The clock moves after the tick: a tick that was cut off is made again at the same instant.
     """
     now = cluster.now()
-    pass_once(cluster, backend, lease, now=now, show=show, frame=frame, at_step=at_step)
+    pass_once(cluster, backend, lease, now=now, show=show, frame=frame)
     following = next_instant(cluster)
     renew(lease, clock_now=following)
     moved = following != cluster.clock_now

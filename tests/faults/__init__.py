@@ -1,0 +1,1 @@
+"""What must hold when processes die: real workers, a real Redis, SIGKILL."""
