@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Model
 
 from apps.accounts.models import User
 from apps.audit import services as audit
@@ -59,7 +62,22 @@ def queues_for(pairs: set[tuple[int, int]]) -> dict[tuple[int, int], Queue]:
     return found
 
 
-def refuse_first(error: ValidationError) -> Invalid:
+def check_row(row: Model, *, exclude: Sequence[str] = ()) -> None:
+    """Refuse a row whose columns cannot be, in the words of the first.
+
+    :raises Invalid: naming the column; NaN and infinity too, which no validator of Django sees.
+    """
+    for field in row._meta.fields:
+        value = getattr(row, field.attname)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Invalid(f"{field.name} must be a finite number.", field=field.name)
+    try:
+        row.clean_fields(exclude=exclude)
+    except ValidationError as error:
+        raise _refuse_first(error) from error
+
+
+def _refuse_first(error: ValidationError) -> Invalid:
     """Return Django's refusal of a model as ours: the first field and its sentence."""
     field, messages = next(iter(error.message_dict.items()))
     return Invalid(f"{field}: {messages[0]}", field=field)
@@ -85,10 +103,7 @@ def set_policy(
         if field in IN_WORDS and value is not None and value == 0:
             raise Invalid(IN_WORDS[field], field=field)
         setattr(policy, field, value)
-    try:
-        policy.clean_fields(exclude=["cluster"])
-    except ValidationError as error:
-        raise refuse_first(error) from error
+    check_row(policy, exclude=["cluster"])
     policy.save()
     audit.record(
         "policy changed",
@@ -125,10 +140,7 @@ def set_queue(
     queue.factor = factor
     queue.max_pending = max_pending
     queue.closed_at = (queue.closed_at or now) if closed else None
-    try:
-        queue.clean_fields()
-    except ValidationError as error:
-        raise refuse_first(error) from error
+    check_row(queue)
     queue.save()
     after = {"factor": factor, "max_pending": max_pending, "closed": closed}
     audit.record(
@@ -163,10 +175,7 @@ def add_class(
     made = PriorityClass(
         name=name, priority=priority, usage_factor=usage_factor, preemptible=preemptible
     )
-    try:
-        made.clean_fields()
-    except ValidationError as error:
-        raise refuse_first(error) from error
+    check_row(made)
     made.save(force_insert=True)
     audit.record("added", made, by=by, now=now)
     return made

@@ -119,7 +119,7 @@ def standings(cluster: Cluster, vision: Tenant, nlp: Tenant) -> None:
         Standing.objects.create(
             cluster=cluster,
             tenant=tenant,
-            tick=tick,
+            tick_id=tick.pk,
             usage=100.0 if level else 0.0,
             share=0.5,
             usage_share=1 / 3 if level else 0.0,
@@ -219,7 +219,7 @@ class TestExplain:
             Verdict.objects.create(
                 job=one,
                 cluster=pool.cluster,
-                tick=tick,
+                tick_id=tick.pk,
                 position=position,
                 code="capacity",
                 needed=one.gpus,
