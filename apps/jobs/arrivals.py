@@ -50,9 +50,12 @@ def submit_due(cluster: Cluster, *, now: datetime) -> int:
     """
     made = 0
     # The look is outside a transaction, which on SQLite would wait for every other writer.
-    while keys := list(due(cluster, now=now).values_list("pk", flat=True)[:BATCH]):
-        made += _submit(cluster, keys)
-    return made
+    while True:
+        keys = list(due(cluster, now=now).values_list("pk", flat=True)[:BATCH])
+        if keys:
+            made += _submit(cluster, keys)
+        if len(keys) < BATCH:
+            return made
 
 
 @transaction.atomic
