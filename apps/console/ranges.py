@@ -151,7 +151,7 @@ def buckets(since_us: int, until_us: int, zone: ZoneInfo) -> list[Bucket]:
     edges = [since_us, *(e for e in _edges(since_us, until_us, zone) if since_us < e < until_us)]
     spans = list(zip(edges, [*edges[1:], until_us], strict=True)) if length > 0 else []
     return [
-        Bucket(start, end, _label(start, end, zone), _tick(start, length, len(spans), zone))
+        Bucket(start, end, label_of(start, end, zone), _tick(start, length, len(spans), zone))
         for start, end in spans
     ]
 
@@ -184,7 +184,13 @@ def _edges(since_us: int, until_us: int, zone: ZoneInfo) -> Iterator[int]:
         day = after
 
 
-def _label(start_us: int, end_us: int, zone: ZoneInfo) -> str:
+def local(at_us: int, zone: ZoneInfo) -> datetime:
+    """Return an instant as a zone's wall clock shows it."""
+    return from_us(at_us).astimezone(zone)
+
+
+def label_of(start_us: int, end_us: int, zone: ZoneInfo) -> str:
+    """Name a bar's time: ``Sun 8 Mar 08:00 – 12:00 CET``."""
     start, end = from_us(start_us).astimezone(zone), from_us(end_us).astimezone(zone)
     if start.time() == end.time() == datetime.min.time():
         last = end.date() - timedelta(days=1)

@@ -1,0 +1,175 @@
+"""The waterfall of one job, and the story the demo plays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.mixins import LoginRequiredMixin
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+from django.views import View
+
+from apps.backends.services import request_tick
+from apps.common import show
+from apps.common.errors import DomainError, Invalid
+from apps.common.time import MICROSECOND, from_us, to_us
+from apps.console import ranges
+from apps.console.job_facts import job_or_404
+from apps.console.pages import Crumb, Export, Foot
+from apps.console.people import viewer_of
+from apps.console.ranges import Span
+from apps.console.scope import Option, Scope, Segment
+from apps.console.views_waterfall import WaterfallPage, exact
+from apps.jobs.models import Job
+from apps.ledger.reports import Amount
+from apps.ledger.waits import GangWait, gang_waits
+
+
+class JobWaterfallPage(WaterfallPage):
+    """The waterfall of one job: the reservation of an attempt, drawn large."""
+
+    key = "job-waterfall"
+    template = "console/job_waterfall.html"
+    parameters = frozenset({"attempt"})
+    scoped = False
+
+    job: Job
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        """Answer for a job the reader sees; another's is the same 404 as none."""
+        self.job = job_or_404(request.user, kwargs["pk"])
+        return super().get(request, **kwargs)
+
+    @cached_property
+    def span(self) -> Span:
+        now_us = to_us(self.now)
+        return Span(
+            "all", 0, now_us, ranges.day_of(0, show.zone()), ranges.day_of(now_us, show.zone())
+        )
+
+    @cached_property
+    def waits(self) -> list[GangWait]:
+        """Return the job's reservations, the first first."""
+        found = gang_waits([self.job.cluster], 0, self.span.until_us, job=self.job)
+        return sorted(found, key=lambda wait: wait.reservation.pk)
+
+    @cached_property
+    def chosen(self) -> GangWait | None:
+        """Return the reservation of the attempt asked for, or the newest."""
+        number = self.query.whole("attempt", least=1)
+        mine = [w for w in self.waits if number in (None, w.reservation.attempt_number)]
+        if number is not None and not mine:
+            raise Invalid(
+                f"Attempt {number} of job {self.job.pk} reserved nothing.", field="attempt"
+            )
+        return mine[-1] if mine else None
+
+    @property
+    def filtered(self) -> bool:
+        """Return that this is one job's."""
+        return True
+
+    @cached_property
+    def others(self) -> Amount:
+        return Amount()
+
+    def narrow(self) -> None:
+        """Make the page about the job's own cluster and its time."""
+        self.scope = Scope(self.job.cluster, None, (self.job.cluster,), (self.job.pool,))
+        self.now = self.scope.now
+
+    def build(self) -> dict[str, Any]:
+        """Return the template's context."""
+        self.narrow()
+        gang = self.drawn(self.chosen) if self.chosen is not None else None
+        options = [
+            Option(
+                f"Attempt {wait.reservation.attempt_number}",
+                self.query.url({"attempt": str(wait.reservation.attempt_number)}),
+                wait is self.chosen,
+            )
+            for wait in self.waits
+        ]
+        name = show.cut(show.spoken(self.job.name))
+        return {
+            "job": self.job,
+            "gang": gang,
+            "answer": gang.sentence
+            if gang is not None
+            else f"{name} never held GPUs while it waited.",
+            "segment": Segment("Attempt", tuple(options)) if len(options) > 1 else None,
+            "job_url": reverse("console:job", args=[self.job.pk]),
+        }
+
+    def export(self) -> Export:
+        """Return what each member held, of all the job's reservations."""
+        self.narrow()
+        columns = [
+            "attempt",
+            "outcome",
+            "rank",
+            "node",
+            "gpus",
+            "reserved_at",
+            "until",
+            "idle_gpu_seconds",
+        ]
+        return Export(f"job-{self.job.pk}-waterfall", columns, self.holds(), {"job": self.job.pk})
+
+    def holds(self) -> Iterator[list[Any]]:
+        for wait in self.waits:
+            for hold in wait.holds:
+                end = wait.until_us if hold.end_us is None else hold.end_us
+                gpus = self.job.gpus_per_member
+                yield [
+                    wait.reservation.attempt_number, wait.outcome, hold.rank, hold.node, gpus,
+                    show.iso(from_us(hold.start_us)), show.iso(from_us(end)),
+                    exact(Fraction((end - hold.start_us) * gpus, MICROSECOND)),
+                ]  # fmt: skip
+
+    def crumbs(self) -> tuple[Crumb, ...]:
+        """Return cluster, job, page."""
+        job = self.job
+        link = f"{reverse('console:waterfall')}?{urlencode({'cluster': job.cluster.name})}"
+        return (
+            Crumb(job.cluster.name, link),
+            Crumb(job.name, reverse("console:job", args=[job.pk])),
+            Crumb("Waterfall"),
+        )
+
+    def title(self) -> str:
+        """Return the unique title."""
+        return f"Waterfall of job {self.job.pk} · {self.job.cluster.name}"
+
+    def foot(self, of: str = "") -> Foot:
+        """Return the end of the page."""
+        return super().foot("of what each member held")
+
+
+class PlayStory(LoginRequiredMixin, View):
+    """Play the story of nine ranks: in the demo only, by who leads a team."""
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Submit its two jobs and show the gang."""
+        if not settings.DEMO or not viewer_of(request).is_lead:
+            raise Http404
+        from apps.scheduling.demo import play_nine_ranks
+
+        now = timezone.now()
+        try:
+            job = play_nine_ranks(now=now, by=request.user)  # type: ignore[arg-type]  # logged in
+        except DomainError as error:
+            messages.warning(request, error.message)
+            return redirect("console:waterfall")
+        request_tick(job.cluster, now=now)
+        url = reverse("console:job-waterfall", args=[job.pk])
+        return redirect(url)
