@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import http.client
+import multiprocessing
 import os
 import re
 import shutil
@@ -190,12 +191,20 @@ class Demo:
     def _prepare(self) -> None:
         if self.reset:
             self._start_over()
+        # Beside the loading, on the second core; it touches no database.
+        collecting = multiprocessing.get_context("fork").Process(target=collect_static, daemon=True)
+        collecting.start()
         call_command("migrate", interactive=False, verbosity=0)
         try:
             call_command("load_demo", trace=self.trace or None, verbosity=0)
         except CommandError as error:
             raise Trouble(str(error)) from error
-        collect_static()
+        collecting.join()
+        if collecting.exitcode:
+            raise Trouble(
+                f"the static files could not be laid out in {settings.STATIC_ROOT} (the reason stands"
+                " above); when that is mended, type: make demo"
+            )
         clear_dead_leases()
         connections.close_all()
 
