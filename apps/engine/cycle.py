@@ -225,7 +225,7 @@ def _walks(field: Field, order: Ints, draft: Draft) -> Outcome:
         held.used[:, pool] = used
         whole.starts.update(out.starts)
         whole.holds.update(out.holds)
-        whole.timed_out.extend(out.timed_out)
+        whole.timed_out.update(out.timed_out)
     return whole
 
 

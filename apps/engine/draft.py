@@ -26,7 +26,7 @@ class Outcome:
 
     starts: dict[int, list[int]] = field(default_factory=dict)  # nodes by rank
     holds: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # (rank, node)
-    timed_out: list[int] = field(default_factory=list)
+    timed_out: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

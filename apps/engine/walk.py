@@ -61,8 +61,11 @@ class Walk:
         self.all_ends: list[Row] = []
         self.out = Outcome()
         self.started: list[tuple[int, Spots]] = []
-        self.reserved: list[int] = []
+        self.retry: list[int] = []  # who may start once the plan is made again
         self.running_ends: list[Row] | None = None
+        self.planned_after = 0  # how many had started when the reservation was planned
+        self.light: list[int] = []  # who waits because its tenant weighs nothing
+        self.lacking: list[int] = []  # who waits for room, and weighs something
         self.waited = False  # someone whose tenant has a weight waits for room
 
     def run(self) -> Outcome:
@@ -90,6 +93,7 @@ class Walk:
             and limits.used[tenant] + need > limits.guarantee[tenant]
         ):
             self._late(k)
+            self.light.append(k)
             self._wait(k, Reason.WEIGHTLESS, tenant=tenant)
             return
         if self.limited:
@@ -120,6 +124,7 @@ class Walk:
         draft.needed[job] = needed
         draft.available[job] = available
         draft.tenant[job] = tenant
+        draft.for_job[job] = draft.until[job] = NONE
 
     def _late(self, k: int) -> bool:
         """Note a reservation that is older than the timeout; True if it is."""
@@ -129,7 +134,7 @@ class Walk:
         since = int(self.pending.reserved_since[self.job[k]])
         late = since >= 0 and self.now - since >= timeout
         if late:
-            self.out.timed_out.append(self.job[k])
+            self.out.timed_out.add(self.job[k])
         return late
 
     # --- starting
@@ -260,6 +265,7 @@ class Walk:
             if self.later is not None and not short:
                 self.later.count(tenant, need)
         self._wait(k, Reason.STARTS)
+        self.out.timed_out.discard(self.job[k])
         self.started.append((k, spots))
         self.out.starts[self.job[k]] = self._ranks(k, spots)
 
@@ -293,17 +299,19 @@ class Walk:
         self._wait(k, reason, need, max(usable - withheld, 0))
         if not self.limits.weightless[self.tenant[k]]:
             self.waited = True
+            self.lacking.append(k)
         late = self._late(k)
-        if reason == Reason.RESERVED and self.behind is not None:
-            self.reserved.append(k)
-            self._behind_whom(k)
-        elif self.behind is None and not late and self._may_reserve(k):
+        if self.behind is not None:
+            if reason == Reason.RESERVED or (self.kept is not None and need <= self.idle.total):
+                self.retry.append(k)
+                self._behind_whom(k)
+        elif not late and self._may_reserve(k):
             self._reserve(k)
 
     def _behind_whom(self, k: int) -> None:
         job = self.job[k]
-        self.draft.for_job[job] = self.job[self.first_blocked]
-        if self.behind is not None:
+        if self.behind is not None and self.draft.reason[job] == Reason.RESERVED:
+            self.draft.for_job[job] = self.job[self.first_blocked]
             self.draft.until[job] = self.behind.kept.at
 
     def _fits(self, k: int) -> bool:
@@ -349,7 +357,7 @@ class Walk:
         if late >= 0:
             kept.holds = kept.at != NONE and kept.at - self.now <= late
         self._keep_quota(k, kept)
-        self.first_blocked = k
+        self.first_blocked, self.planned_after = k, len(self.started)
         self.draft.forecast[self.job[k]] = kept.at
         self.behind = Behind(self.idle, self.free, kept)
         self.failed = {key: size for key, size in self.failed.items() if key[0] == MAIN}
@@ -428,7 +436,7 @@ class Walk:
         if self.policy.gang_timeout >= 0:
             since = pending.reserved_since[jobs]
             late = (since >= 0) & (self.now - since >= self.policy.gang_timeout)
-            self.out.timed_out.extend(jobs[late].tolist())
+            self.out.timed_out.update(jobs[late].tolist())
 
     def _usable(self, jobs: Ints) -> Ints:
         """Return what each job could use of the little that is idle."""
@@ -441,19 +449,32 @@ class Walk:
 
     def _settle(self) -> None:
         """Plan again after what started behind, until another run would change nothing."""
-        done = -1
-        while (
-            self.behind is not None
-            and (self.reserved or self.kept is not None)
-            and len(self.started) != done
-        ):
-            done = len(self.started)
-            again, self.reserved = self.reserved, []
-            self._reserve(self.first_blocked)
-            for k in again:
-                if self._over(k) or not self._start(k):
-                    self.reserved.append(k)
-                    self._behind_whom(k)
+        again = True
+        while again:
+            while self.behind is not None and len(self.started) != self.planned_after:
+                waiting, self.retry = self.retry, []
+                self._reserve(self.first_blocked)
+                for k in waiting:
+                    if self._over(k) or not self._start(k):
+                        self.retry.append(k)
+                        self._behind_whom(k)
+            again = self._lighten()
+
+    def _lighten(self) -> bool:
+        """Judge weightless jobs again once nobody else waits for room; True if any started."""
+        if not self.light:
+            return False
+        reasons, jobs = self.draft.reason, self.job
+        waits = [k for k in self.lacking if reasons[jobs[k]] != Reason.STARTS]
+        self.lacking = [k for k in waits if not self._over(k)]
+        if self.lacking:
+            return False
+        self.waited = False
+        before = len(self.started)
+        light, self.light = self.light, []
+        for k in light:
+            self._judge(k)
+        return len(self.started) != before
 
     def _over(self, k: int) -> bool:
         need, used = self.size[k] * self.gpus[k], self.limits.used
