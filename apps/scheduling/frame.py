@@ -142,3 +142,21 @@ def frame_of(cluster: Cluster) -> Frame:
         classes=classes,
         paused=_paused(tenants),
     )
+
+
+@dataclass(slots=True)
+class Frames:
+    """The frame of a cluster as last read, for as long as a batch of ticks may use it."""
+
+    cluster: Cluster
+    last: Frame | None = None
+
+    def get(self) -> Frame:
+        """Return the frame, read if there is none."""
+        if self.last is None:
+            self.last = frame_of(self.cluster)
+        return self.last
+
+    def forget(self) -> None:
+        """Have the next ``get`` read it anew."""
+        self.last = None

@@ -19,7 +19,7 @@ from apps.ledger.rollup import roll_up
 from apps.scheduling import steps
 from apps.scheduling.act import act
 from apps.scheduling.decide import Decision, decide, stranded_of, thin_out, write
-from apps.scheduling.frame import Frame, StaleFrame, frame_of
+from apps.scheduling.frame import Frames, StaleFrame
 from apps.scheduling.leases import Lease, LeaseLost, claim, fenced, release, renew
 from apps.scheduling.marks import held_idle_of
 from apps.scheduling.models import Tick
@@ -33,15 +33,13 @@ SHOW_EVERY_SECONDS = 1.5
 THIN_OUT_EVERY = 200
 
 
-def _decide(cluster: Cluster, frame: Frame | None, *, now: datetime) -> tuple[Frame, Decision]:
-    """Decide with the frame given, or with a new one where it is stale."""
-    if frame is not None:
-        try:
-            return frame, decide(cluster, frame, now=now)
-        except StaleFrame:
-            pass
-    frame = frame_of(cluster)
-    return frame, decide(cluster, frame, now=now)
+def _decide(cluster: Cluster, frames: Frames, *, now: datetime) -> Decision:
+    """Decide with the frame as last read, or with a new one where it is stale."""
+    try:
+        return decide(cluster, frames.get(), now=now)
+    except StaleFrame:
+        frames.forget()
+        return decide(cluster, frames.get(), now=now)
 
 
 def pass_once(
@@ -51,11 +49,11 @@ def pass_once(
     *,
     now: datetime,
     show: bool = True,
-    frame: Frame | None = None,
+    frames: Frames | None = None,
 ) -> Tick:
     """Observe, decide and act once at the cluster's time ``now``.
 
-    ``frame`` is read anew unless given.
+    ``frames`` keeps what rarely changes from one tick to the next.
     ``show`` writes the verdicts that pages read; a virtual clock that hurries skips most.
     """
     began = time.perf_counter()
@@ -65,14 +63,15 @@ def pass_once(
     samples = backend.utilisation(now=now)
     seen_at = time.perf_counter()
     steps.reached("decide")
-    frame, decision = _decide(cluster, frame, now=now)
+    frames = frames or Frames(cluster)
+    decision = _decide(cluster, frames, now=now)
     decided_at = time.perf_counter()
     steps.reached("write")
     timings = {
         "observe_ms": (seen_at - began) * 1e3,
         "decide_ms": (decided_at - seen_at) * 1e3,
     }
-    timeout = frame.policy_row.gang_timeout_seconds
+    timeout = frames.get().policy_row.gang_timeout_seconds
     tick = write(
         cluster, decision, lease, now=now, timeout_seconds=timeout, timings=timings, show=show
     )
@@ -128,14 +127,14 @@ def step_virtual(
     lease: Lease,
     *,
     show: bool = True,
-    frame: Frame | None = None,
+    frames: Frames | None = None,
 ) -> bool:
     """Tick at the virtual clock's instant, then move it on; False when it stands still.
 
     The clock moves after the tick: a tick that was cut off is made again at the same instant.
     """
     now = cluster.now()
-    pass_once(cluster, backend, lease, now=now, show=show, frame=frame)
+    pass_once(cluster, backend, lease, now=now, show=show, frames=frames)
     following = next_instant(cluster)
     renew(lease, clock_now=following)
     moved = following != cluster.clock_now
@@ -147,15 +146,15 @@ def _catch_up(cluster: Cluster, backend: Backend, lease: Lease) -> None:
     """Tick a virtual clock as fast as it goes, for a few seconds."""
     began = shown = time.monotonic()
     count = 0
-    frame: Frame | None = None
+    frames = Frames(cluster)
     while cluster.clock_now is not None:
         late = time.monotonic()
         last = late - began > CATCH_UP_SECONDS
         show = last or count == 0 or late - shown > SHOW_EVERY_SECONDS
         if show:
-            shown, frame = late, None
-        frame = frame or frame_of(cluster)
-        if not step_virtual(cluster, backend, lease, show=show, frame=frame) or last:
+            shown = late
+            frames.forget()
+        if not step_virtual(cluster, backend, lease, show=show, frames=frames) or last:
             break
         count += 1
         if count % THIN_OUT_EVERY == 0:
@@ -184,6 +183,10 @@ def tick(cluster: Cluster, *, holder: str = "tick") -> bool:
     except BackendError as error:
         Cluster.objects.filter(pk=cluster.pk).update(trouble=error.message)
         logger.warning("cluster %s: %s", cluster.name, error.message)
+    except Exception:
+        said = "The tick failed by a mistake of ours; the worker's log has it."
+        Cluster.objects.filter(pk=cluster.pk).update(trouble=said)
+        raise
     finally:
         release(lease, started=started, period=_period(cluster))
     return True

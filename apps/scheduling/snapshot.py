@@ -166,6 +166,7 @@ def _running(cluster: Cluster, frame: Frame, node_at: dict[int, int]) -> engine.
         job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True
     )
     rows = list(alive.order_by("job_id").values_list(*RUNNING_COLUMNS))
+    frame.check({r[2] for r in rows}, {r[3] for r in rows}, {r[8] for r in rows})
     nodes: dict[int, list[int]] = defaultdict(list)
     members = Member.objects.filter(attempt__in=alive.order_by()) if rows else Member.objects.none()
     for attempt_id, node_id in members.order_by("attempt_id", "rank").values_list(

@@ -20,6 +20,7 @@ from apps.scheduling.models import Tick, Verdict
 from apps.scheduling.publish import standing_rows
 from apps.scheduling.scenario.setup import Stage
 from apps.scheduling.stored import decision_of
+from apps.tenants.models import Tenant
 
 Answer = dict[str, Any]
 
@@ -48,9 +49,8 @@ def money_text(exact: Fraction) -> str:
 
 def _starts(stage: Stage) -> list[dict[str, Any]]:
     """Return the attempts that were started since now, in order."""
-    rows = Attempt.objects.filter(
-        job__cluster=stage.cluster, started_at__gte=stage.scenario.now
-    ).exclude(created_at__lt=stage.scenario.now)
+    rows = Attempt.objects.filter(job__cluster=stage.cluster, started_at__isnull=False)
+    rows = rows.exclude(pk__in=stage.adopted)
     return [
         {
             "job": attempt.job.name,
@@ -83,7 +83,12 @@ def _reserves(stage: Stage) -> list[dict[str, Any]]:
 
 
 def _reason(
-    verdict: Verdict, job: Job, names: dict[int, str], tenants: dict[int, str], ahead: list[str]
+    stage: Stage,
+    verdict: Verdict,
+    job: Job,
+    names: dict[int, str],
+    tenants: dict[int, str],
+    ahead: list[str],
 ) -> dict[str, Any]:
     """Return a reason with what its code carries (SCENARIO.md), names for ids."""
     detail = {**verdict.detail, **gate_of(job, verdict.code)}
@@ -98,10 +103,15 @@ def _reason(
         reason["for"] = names[detail["for"]]
     if "until_us" in detail:
         reason["until"] = _stamp(from_us(detail["until_us"]))
+    elif verdict.code == "reserved":
+        reason |= {"until": None, "until_state": "never"}
     if "since" in detail:
         reason["since"] = _stamp(detail["since"])
     if verdict.code == "no_nodes":
         reason["pool"] = job.pool.name
+    if verdict.code == "paused" and "what" in detail:
+        paths = {tenant.path: name for name, tenant in stage.tenants.items()}
+        detail["what"] = paths.get(detail["what"], detail["what"])
     for key in ("most", "domain", "who", "what"):
         if key in detail:
             reason[key] = detail[key]
@@ -145,7 +155,9 @@ def _jobs(stage: Stage, tick: Tick, plan: Plan, pending: list[int]) -> dict[str,
             "attempt": job.attempt_number,
             "priority": None if k is None else float(plan.verdicts.priority[k]),
             "terms": None if terms is None else dict(zip(TERMS, terms, strict=True)),
-            "reason": _reason(verdicts[job.pk], job, names, tenants, ahead) if waits else None,
+            "reason": _reason(stage, verdicts[job.pk], job, names, tenants, ahead)
+            if waits
+            else None,
             "gpu_hours": _gpu_hours(job, to_us(tick.at)),
             "retries_used": job.retries_used,
         }
@@ -184,6 +196,10 @@ def _standing(stage: Stage, plan: Plan, tick: Tick) -> dict[str, Any]:
         }
         if row.level_state:
             entry["level_state"] = row.level_state
+        if entry["factor"] is None:
+            entry["factor_state"] = "not_ranked"
+        if entry["back_at_share_in"] is None:
+            entry["back_at_share_state"] = "never"
         found[names[tenant_id]] = entry
     return found
 
@@ -192,10 +208,11 @@ def _back(stage: Stage, row: Any, rows: dict[int, Any], half_life: int | None) -
     """Return the seconds until a tenant is back at its share, if siblings' usage stays."""
     tenants = {tenant.pk: tenant for tenant in stage.tenants.values()}
     parent = tenants[row.tenant_id].parent_id
+    archived = set(Tenant.objects.filter(archived_at__isnull=False).values_list("id", flat=True))
     siblings = sum(
         other.usage
         for pk, other in rows.items()
-        if pk != row.tenant_id and tenants[pk].parent_id == parent
+        if pk != row.tenant_id and pk not in archived and tenants[pk].parent_id == parent
     )
     wait = back_at_share_in(
         row.usage, siblings, row.share, None if half_life is None else half_life * MICROSECOND

@@ -7,8 +7,8 @@ from typing import Any
 
 from apps.jobs.states import JobState
 from apps.scheduling.scenario.answer import Answer
-from apps.scheduling.scenario.parse import Scenario
 from apps.scheduling.scenario.run import Outcome, States
+from apps.scheduling.scenario.shape import Scenario
 
 TOLERANCE = 1e-6
 MISSING = object()
@@ -48,9 +48,11 @@ def equals(found: Any, wanted: Any) -> bool:
     """Return whether a value is the one wanted: numbers to 1e-6 relative, absolute at 0."""
     if wanted == "null":
         return found is None
+    if isinstance(wanted, bool) or isinstance(found, bool):
+        return found is wanted
     if isinstance(wanted, str) or isinstance(found, str):
         return bool(found == wanted)
-    if found is None or found is MISSING or isinstance(found, bool | list | Mapping):
+    if found is None or found is MISSING or isinstance(found, list | Mapping):
         return False
     return bool(abs(found - wanted) <= TOLERANCE * (abs(wanted) or 1))
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+MOST_NAMES = 100_000
 DURATION = re.compile(r"(-?)(\d+(?:\.\d+)?)([smhd])")
 
 
@@ -147,16 +148,54 @@ def duration_or(word: str, *, positive: bool = False) -> Callable[[Place, str, A
     return read
 
 
+def whole_seconds(*, positive: bool = False) -> Callable[[Place, str, Any], float]:
+    """Return a reader of durations that are kept in whole seconds."""
+    read_duration = duration(positive=positive)
+
+    def read(place: Place, key: str, value: Any) -> float:
+        found = read_duration(place, key, value)
+        if not found.is_integer():
+            raise place.wrong(key, f"must be in whole seconds, not {value!r}")
+        return found
+
+    return read
+
+
+def whole_seconds_or(
+    word: str, *, positive: bool = False
+) -> Callable[[Place, str, Any], float | None]:
+    """Return a reader of whole seconds; ``word`` (none) reads as None."""
+    read_duration = whole_seconds(positive=positive)
+
+    def read(place: Place, key: str, value: Any) -> float | None:
+        return None if value == word else read_duration(place, key, value)
+
+    return read
+
+
+def moment(place: Place, key: str, value: Any) -> datetime:
+    """Return an RFC 3339 time, written as one or as a string."""
+    found = value
+    if isinstance(value, str):
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            found = None
+    if not isinstance(found, datetime):
+        raise place.wrong(key, f"must be a time as 2026-01-05T12:00:00Z, not {value!r}")
+    if found.tzinfo is None:
+        raise place.wrong(key, "must carry a time zone, as 2026-01-05T12:00:00Z")
+    return found.astimezone(UTC)
+
+
 def instant(now: datetime) -> Callable[[Place, str, Any], datetime]:
     """Return a reader of RFC 3339 times, and of offsets from ``now``."""
 
     def read(place: Place, key: str, value: Any) -> datetime:
-        if isinstance(value, datetime):
-            if value.tzinfo is None:
-                raise place.wrong(key, "must carry a time zone, as 2026-01-05T12:00:00Z")
-            return value.astimezone(UTC)
         if isinstance(value, str) and DURATION.fullmatch(value):
             return now + timedelta(seconds=seconds_of(place, key, value))
+        if isinstance(value, datetime) or (isinstance(value, str) and value[:4].isdecimal()):
+            return moment(place, key, value)
         raise place.wrong(key, f'must be a time or an offset as "-10m", not {value!r}')
 
     return read
@@ -170,21 +209,37 @@ def words(place: Place, key: str, value: Any) -> list[str]:
 
 
 def names_of_range(place: Place, key: str, value: Any) -> list[str]:
-    """Return the names of ``n[1-4,7]``, as Slurm writes them; leading zeros are kept."""
-    name = text(place, key, value)
-    match = re.fullmatch(r"([^\[\]]*)\[([^\[\]]+)\]([^\[\]]*)", name)
-    if match is None:
-        if "[" in name or "]" in name:
-            raise place.wrong(key, f"{name!r} is no range as n[1-4]")
+    """Return the names of ``n[01-03,7]`` or ``a1,b[1-2]n[1-4]``, as Slurm writes them.
+
+    The leading zeros of a range's first number are kept.
+    """
+    written = text(place, key, value)
+    found: list[str] = []
+    for name in re.split(r",(?![^\[]*\])", written):
+        if not re.fullmatch(r"[^\[\],\s]*(\[[^\[\]]+\][^\[\],\s]*)*", name) or not name:
+            raise place.wrong(key, f"{written!r} is no range as n[1-4]")
+        found += _spelled_out(place, key, name)
+        if len(found) > MOST_NAMES:
+            raise place.wrong(key, f"{written!r} is more than {MOST_NAMES:,} nodes")
+    return found
+
+
+def _spelled_out(place: Place, key: str, name: str) -> list[str]:
+    """Return the names of one word with any number of brackets, the first varies slowest."""
+    before, bracket, rest = name.partition("[")
+    if not bracket:
         return [name]
-    before, body, after = match.groups()
-    found = []
+    body, _, after = rest.partition("]")
+    numbers: list[str] = []
     for part in body.split(","):
-        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         if ends is None:
             raise place.wrong(key, f"{name!r} is no range as n[1-4]")
         low, high = ends.group(1), ends.group(2) or ends.group(1)
-        if int(high) < int(low) or int(high) - int(low) >= 100_000:
+        if not int(low) <= int(high) < int(low) + MOST_NAMES:
             raise place.wrong(key, f"{name!r} runs from {low} to {high}")
-        found += [f"{before}{k:0{len(low)}d}{after}" for k in range(int(low), int(high) + 1)]
-    return found
+        numbers += [f"{k:0{len(low)}d}" for k in range(int(low), int(high) + 1)]
+    afters = _spelled_out(place, key, after) if after else [""]
+    if len(numbers) * len(afters) > MOST_NAMES:
+        raise place.wrong(key, f"{name!r} is more than {MOST_NAMES:,} nodes")
+    return [f"{before}{number}{end}" for number in numbers for end in afters]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 from apps.engine.fairshare import POLICIES
+from apps.scheduling.scenario.check import check
 from apps.scheduling.scenario.fields import (
     Field,
     Place,
@@ -19,6 +20,7 @@ from apps.scheduling.scenario.fields import (
     duration_or,
     flag,
     instant,
+    moment,
     names_of_range,
     number,
     one_of,
@@ -26,10 +28,13 @@ from apps.scheduling.scenario.fields import (
     table,
     text,
     whole,
+    whole_seconds,
+    whole_seconds_or,
     words,
 )
+from apps.scheduling.scenario.shape import KEEP, Event, Job, Scenario
 
-__all__ = ["Scenario", "ScenarioError", "read", "read_text"]
+__all__ = ["ScenarioError", "read", "read_text"]
 
 DEFAULT_NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOT_YET = "is not built yet: this version knows"
@@ -38,8 +43,11 @@ LATER_POLICIES = {
     for name in ("dominant_share", "moving_average", "time_based")
     if name not in POLICIES
 }
+LATER_BACKFILLS = {"conservative": f"{NOT_YET} easy and none"}
 LATER_RULES = {name: f"{NOT_YET} none" for name in ("priority", "reclaim", "fair")}
 DAY = 86_400.0
+FOREVER = 1_000_000_000.0
+"""A runtime of "none", in seconds: longer than any scenario."""
 
 WEIGHTS = {
     "fair_share": Field(number(0), 10_000.0),
@@ -56,11 +64,11 @@ def _weights(place: Place, key: str, value: Any) -> dict[str, Any]:
 
 POLICY = {
     "fair_share": Field(one_of(*POLICIES, later=LATER_POLICIES), "fair_tree"),
-    "half_life": Field(duration_or("none", positive=True), 7 * DAY),
-    "window": Field(duration_or("none", positive=True)),
+    "half_life": Field(whole_seconds_or("none", positive=True), 7 * DAY),
+    "window": Field(whole_seconds_or("none", positive=True)),
     "k": Field(number(0), 1.0),
     "weights": Field(_weights, {key: f.default for key, f in WEIGHTS.items()}),
-    "max_age": Field(duration(positive=True), 7 * DAY),
+    "max_age": Field(whole_seconds(positive=True), 7 * DAY),
     "preemption": Field(one_of("none", later=LATER_RULES), "none"),
     "mode": Field(one_of("kill", "checkpoint", "demote"), "kill"),
     "grace": Field(duration(), 60.0),
@@ -69,9 +77,9 @@ POLICY = {
     "cooldown": Field(duration(), 0.0),
     "thrash_after": Field(whole(1), 3),
     "placement": Field(one_of("pack", "spread", "frag"), "pack"),
-    "backfill": Field(one_of("easy", "none", "conservative"), "easy"),
-    "hold_late": Field(duration_or("none")),
-    "gang_timeout": Field(duration_or("none", positive=True)),
+    "backfill": Field(one_of("easy", "none", later=LATER_BACKFILLS), "easy"),
+    "hold_late": Field(whole_seconds_or("none")),
+    "gang_timeout": Field(whole_seconds_or("none", positive=True)),
     "lend_guarantee": Field(flag, True),
 }
 
@@ -103,9 +111,15 @@ NODE = {
     "nvlink": Field(text, "none"),
     "state": Field(one_of("up", "drained", "down"), "up"),
 }
+
+
+def _ceiling(place: Place, key: str, value: Any) -> int | None:
+    return None if value == "none" else whole(0)(place, key, value)
+
+
 QUOTA = {
     "guarantee": Field(whole(0), 0),
-    "ceiling": Field(whole(0)),
+    "ceiling": Field(_ceiling),
     "weight": Field(number(0)),
 }
 
@@ -129,6 +143,10 @@ TENANT = {
 }
 
 
+def _runtime(place: Place, key: str, value: Any) -> float:
+    return FOREVER if value == "none" else duration()(place, key, value)
+
+
 def _job_fields(now: datetime) -> dict[str, Field]:
     return {
         "name": Field(text, required=True),
@@ -139,8 +157,8 @@ def _job_fields(now: datetime) -> dict[str, Field]:
         "min_size": Field(whole(1)),
         "gpus_per_member": Field(whole(1), 1),
         "submitted": Field(instant(now)),
-        "limit": Field(duration_or("none", positive=True)),
-        "runtime": Field(duration_or("none")),
+        "limit": Field(whole_seconds_or("none", positive=True)),
+        "runtime": Field(_runtime),
         "priority": Field(whole(), 0),
         "usage_factor": Field(number(0), 1.0),
         "nice": Field(whole(), 0),
@@ -215,13 +233,14 @@ FINISH = {
 SET_QUOTA = {
     "tenant": Field(text, required=True),
     "pool": Field(text, required=True),
-    "guarantee": Field(whole(0)),
-    "ceiling": Field(whole(0)),
-    "weight": Field(number(0)),
+    "guarantee": Field(whole(0), KEEP),
+    "ceiling": Field(_ceiling, KEEP),
+    "weight": Field(number(0), KEEP),
 }
 
 
-def _event(place: Place, raw: Any, now: datetime) -> Event:
+def _event(file: str, position: int, raw: Any, now: datetime) -> Event:
+    place = Place(file, f"events.{position}")
     if not isinstance(raw, Mapping):
         raise place.wrong("events", "must be a table")
     if "at" not in raw:
@@ -233,14 +252,14 @@ def _event(place: Place, raw: Any, now: datetime) -> Event:
     what, value = next(iter(rest.items()))
     inner = Place(place.file, f"{place.table}.{what}")
     if what == "submit":
-        return Event(at, what, _jobs_of(inner, value, now, at))
+        return Event(at, what, _jobs_of(inner, value, now, at), position)
     if what == "finish":
-        return Event(at, what, table(inner, value, FINISH))
+        return Event(at, what, table(inner, value, FINISH), position)
     if what == "set_quota":
-        return Event(at, what, table(inner, value, SET_QUOTA))
+        return Event(at, what, table(inner, value, SET_QUOTA), position)
     if what not in EVENT_WORDS:
         raise place.wrong(what, "there is no such key")
-    return Event(at, what, text(place, what, value))
+    return Event(at, what, text(place, what, value), position)
 
 
 def _later(now: datetime) -> dict[str, Field]:
@@ -252,8 +271,10 @@ def _paths(place: Place, key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise place.wrong(key, "must be a table of paths")
     for path, wanted in value.items():
-        if isinstance(wanted, bool) or not isinstance(wanted, str | int | float):
-            raise place.wrong(path, "must be a number or a string")
+        if not isinstance(wanted, str | bool | int | float):
+            raise place.wrong(path, "must be a number, a string, true or false")
+        if isinstance(wanted, float) and not math.isfinite(wanted):
+            raise place.wrong(path, f"must be finite, not {wanted!r}")
     return dict(value)
 
 
@@ -303,17 +324,14 @@ def read_text(content: str, file: str) -> Scenario:
     for key in data:
         if key not in TOP:
             raise top.wrong(key, "there is no such key")
-    now = instant(DEFAULT_NOW)(top, "now", data["now"]) if "now" in data else DEFAULT_NOW
+    now = moment(top, "now", data["now"]) if "now" in data else DEFAULT_NOW
     every = duration(positive=True)(top, "every", data.get("every", "30s"))
     jobs = [
         job
         for k, row in enumerate(_rows(data, "jobs", file))
         for job in _jobs_of(Place(file, f"jobs.{k + 1}"), row, now, now)
     ]
-    events = [
-        _event(Place(file, f"events.{k + 1}"), row, now)
-        for k, row in enumerate(_rows(data, "events", file))
-    ]
+    events = [_event(file, k + 1, row, now) for k, row in enumerate(_rows(data, "events", file))]
     run_for = seconds_of(top, "run_for", data.get("run_for", "0s"))
     if run_for < 0:
         raise top.wrong("run_for", "must be at least 0")
@@ -332,7 +350,7 @@ def read_text(content: str, file: str) -> Scenario:
         events=sorted(events, key=lambda event: event.at),
         expect=_expect(data, file, now),
     )
-    _check(scenario)
+    check(scenario)
     return scenario
 
 

@@ -21,8 +21,8 @@ from apps.scheduling.leases import Lease, claim, renew
 from apps.scheduling.models import Tick
 from apps.scheduling.scenario.answer import Answer, answer_of
 from apps.scheduling.scenario.fields import ScenarioError
-from apps.scheduling.scenario.parse import Event, Scenario, end_of
 from apps.scheduling.scenario.setup import Stage, add_jobs, set_up
+from apps.scheduling.scenario.shape import KEEP, NODE_EVENTS, Event, Scenario, end_of
 from apps.scheduling.services import pass_once
 from apps.tenants.services import archive_tenant, pause_tenant, resume_tenant
 
@@ -51,7 +51,6 @@ def _uid_of(job: Job) -> str | None:
     return None if row is None else str(row.uid)
 
 
-NODE_EVENTS = {"node_down": "down", "node_up": "up", "drain": "drained", "undrain": "up"}
 JOB_EVENTS: dict[str, Callable[..., Any]] = {
     "cancel": cancel_job,
     "hold": hold_job,
@@ -65,7 +64,7 @@ def _set_quota(stage: Stage, value: dict[str, Any], at: datetime) -> None:
     tenant, pool = stage.tenants[value["tenant"]], stage.pools[value["pool"]]
     now = Quota.objects.filter(tenant=tenant, pool=pool).first() or Quota(tenant=tenant, pool=pool)
     wanted = {
-        key: getattr(now, key) if value[key] is None else value[key]
+        key: getattr(now, key) if value[key] is KEEP else value[key]
         for key in ("guarantee", "ceiling", "weight")
     }
     set_quota(tenant, pool, **wanted, by=None, now=at, reason="event of a scenario")
@@ -141,7 +140,7 @@ def _play(scenario: Scenario) -> Outcome:
                 _happen(stage, event)
             except DomainError as error:
                 raise ScenarioError(
-                    f"{scenario.file}: [events] {event.what}: {error.message}"
+                    f"{scenario.file}: [events.{event.number}] {event.what}: {error.message}"
                 ) from error
         tick = _decide(stage, lease, at)
         if outcome is None:

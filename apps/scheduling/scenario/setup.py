@@ -19,7 +19,8 @@ from apps.ledger.models import OpeningBalance, Price
 from apps.queues.models import ClusterPolicy, PriorityClass, Queue
 from apps.quotas.models import Quota
 from apps.scheduling.act import launch_request
-from apps.scheduling.scenario import parse
+from apps.scheduling.scenario.shape import Job as JobRow
+from apps.scheduling.scenario.shape import Scenario
 from apps.tenants.models import Tenant
 
 NAME = "scenario"
@@ -29,12 +30,13 @@ NAME = "scenario"
 class Stage:
     """What was set up, by the names of the file."""
 
-    scenario: parse.Scenario
+    scenario: Scenario
     cluster: Cluster
     pools: dict[str, Pool] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     tenants: dict[str, Tenant] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
+    adopted: set[int] = field(default_factory=set)  # attempts that ran before now
 
 
 def _seconds(value: float | None) -> int | None:
@@ -124,7 +126,7 @@ def _tenants(stage: Stage, now: datetime) -> None:
             Quota.objects.create(tenant=tenant, pool=stage.pools[pool], **quota)
 
 
-def _class(job: parse.Job) -> PriorityClass:
+def _class(job: JobRow) -> PriorityClass:
     name = f"priority {job.priority}, usage {job.usage_factor:g}"
     if not job.preemptible:
         name += ", stays"
@@ -138,7 +140,15 @@ def _class(job: parse.Job) -> PriorityClass:
     )[0]
 
 
-def _workload(job: parse.Job) -> dict[str, Any]:
+def _classes(scenario: Scenario) -> None:
+    """Make the classes of all jobs, also of those to come: the highest in the file counts."""
+    for event in scenario.events:
+        if event.what == "submit":
+            for row in event.value:
+                _class(row)
+
+
+def _workload(job: JobRow) -> dict[str, Any]:
     takes = "never" if job.checkpoint_takes is None else job.checkpoint_takes
     workload: dict[str, Any] = {"kind": "simulated", "checkpoint_takes": takes}
     if job.runtime is not None:
@@ -146,7 +156,7 @@ def _workload(job: parse.Job) -> dict[str, Any]:
     return workload
 
 
-def add_jobs(stage: Stage, rows: Sequence[parse.Job]) -> None:
+def add_jobs(stage: Stage, rows: Sequence[JobRow]) -> None:
     """Put jobs in, in the order of the file; those that run are admitted and known to the world."""
     for row in rows:
         running = row.state == "running"
@@ -175,7 +185,7 @@ def add_jobs(stage: Stage, rows: Sequence[parse.Job]) -> None:
         stage.jobs[row.name].depends_on.add(*(stage.jobs[name] for name in row.depends_on))
 
 
-def _adopt(stage: Stage, job: Job, row: parse.Job) -> None:
+def _adopt(stage: Stage, job: Job, row: JobRow) -> None:
     """Let a job run since before now; that it started is seen at the first look, as any start."""
     attempt = Attempt.objects.create(
         job=job,
@@ -184,6 +194,7 @@ def _adopt(stage: Stage, job: Job, row: parse.Job) -> None:
         launched_at=row.started,
         last_checkpoint_at=row.last_checkpoint,
     )
+    stage.adopted.add(attempt.pk)
     Member.objects.bulk_create(
         Member(attempt=attempt, rank=rank, node=stage.nodes[name])
         for rank, name in enumerate(row.on)
@@ -193,7 +204,7 @@ def _adopt(stage: Stage, job: Job, row: parse.Job) -> None:
     )
 
 
-def set_up(scenario: parse.Scenario) -> Stage:
+def set_up(scenario: Scenario) -> Stage:
     """Make the scenario's cluster in the present database, which must be empty."""
     now = scenario.now
     cluster = Cluster.objects.create(
@@ -210,5 +221,6 @@ def set_up(scenario: parse.Scenario) -> Stage:
     _pools(stage)
     _nodes(stage, now)
     _tenants(stage, now)
+    _classes(scenario)
     add_jobs(stage, scenario.jobs)
     return stage

@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+NODE_EVENTS = {"node_down": "down", "node_up": "up", "drain": "drained", "undrain": "up"}
+"""What an event makes of a node."""
+
+KEEP = object()
+"""What an event does not name stays as it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -26,6 +32,7 @@ class Event:
     at: datetime
     what: str
     value: Any
+    number: int  # which table of the file it is, the first is 1
 
 
 @dataclass(frozen=True, slots=True)

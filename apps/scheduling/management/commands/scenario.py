@@ -31,7 +31,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("files", nargs="+", type=Path)
-        parser.add_argument("--json", action="store_true", help="print the whole answer as JSON")
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="print the whole answer as JSON; of several files, a list",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -40,6 +44,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         use_database_in_memory()
         broken = 0
+        answers = []
         for scenario in scenarios:
             try:
                 outcome = play(scenario)
@@ -48,11 +53,15 @@ class Command(BaseCommand):
             failed = failures(scenario, outcome)
             broken += bool(failed)
             if options["json"]:
-                self.stdout.write(json.dumps(outcome.last, indent=2, default=str))
+                answers.append(outcome.last)
                 for line in failed:
                     self.stderr.write(f"{scenario.file}: {line}")
             else:
                 self._tell(scenario, outcome, failed)
+        if options["json"]:
+            # One file, one answer; of several files a list of them.
+            shown = answers[0] if len(answers) == 1 else answers
+            self.stdout.write(json.dumps(shown, indent=2, default=str, allow_nan=False))
         if broken:
             raise CommandError(f"{broken} of {len(scenarios)} scenarios do not hold.")
 
