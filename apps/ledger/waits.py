@@ -162,12 +162,11 @@ def _wait(
         inside += prices.amount(
             row.pool_id, row.gpus, max(row.start_us, within[0]), min(end, within[1], now_us)
         )
-    holds = _joined(rows)
-    held = {hold.rank for hold in holds if hold.end_us is None or hold.end_us >= until}
+    held = {row.rank for row in rows if row.end_us is None or row.end_us >= until}
     return GangWait(
         reservation=reservation,
         job=job,
-        holds=tuple(holds),
+        holds=tuple(_joined(rows)),
         pending_ranks=tuple(rank for rank in range(job.size) if rank not in held),
         until_us=until,
         gpu_us=gpu_us,

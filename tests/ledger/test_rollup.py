@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.common.time import QUARTER_US
@@ -241,6 +241,8 @@ def test_lowering_a_mark_that_is_lower_already_does_nothing(world: World) -> Non
 
 
 SPAN = 3 * HOUR
+# A story is some hundred rows: fewer of them than of arithmetic.
+EXAMPLES = settings().max_examples // 3
 instants = st.integers(0, SPAN)
 spans = st.tuples(instants, instants).map(sorted)
 
@@ -332,6 +334,7 @@ def play(story: dict[str, Any], *, looks: list[int]) -> World:
 
 
 @pytest.mark.django_db
+@settings(max_examples=EXAMPLES)
 @given(story=stories(), looks=st.lists(instants, max_size=4), cuts=st.lists(instants, max_size=5))
 def test_any_partition_adds_up_to_the_whole_from_roll_ups_and_from_intervals(
     story: dict[str, Any], looks: list[int], cuts: list[int]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import transaction
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.ledger.models import OpeningBalance, UsageAccount
@@ -18,6 +18,7 @@ from apps.ledger.rollup import roll_up
 from apps.ledger.usage import decayed_usage, rebuild_usage
 from apps.queues.models import ClusterPolicy
 from tests.ledger.build import HOUR, World, make_world
+from tests.ledger.test_rollup import EXAMPLES
 
 DAY = 24 * HOUR
 
@@ -190,6 +191,7 @@ runs = st.lists(
 
 
 @pytest.mark.django_db
+@settings(max_examples=EXAMPLES)
 @given(runs=runs, half_life=st.sampled_from([None, HOUR, 7 * DAY]), seed=st.integers(0, 99))
 def test_what_is_kept_is_what_intervals_say_in_whatever_order_it_was_told(
     runs: list[Any], half_life: int | None, seed: int
