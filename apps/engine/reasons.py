@@ -1,153 +1,194 @@
-"""The one place where a reason's code and numbers become a sentence (DESIGN §7).
+"""Why a job waits, in words: the one place that makes a sentence of a code and its numbers.
 
-A reason is a plain mapping: ``code`` and what SCENARIO.md says it carries (``needed``,
-``available``, ``tenant``, ``for``, ``until``, ``most``, ``who``, ``since``, ``what``), the job's
-``pool``, ``size``, ``gpus_per_member`` and ``topology``, and ``ahead_count`` where it is known.
-Names are given as they may be shown; times are datetimes, printed by ``when``.
+Words and order are DESIGN §7's: needed before available, cause before consequence, name who.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from apps.engine.types import Reason
 
 Facts = Mapping[str, Any]
-When = Callable[[datetime], str]
-PLACES = {"node": "node", "rack": "rack", "nvlink": "NVLink domain"}
+"""``code`` and what it carries; names and times are ready to be shown.
+
+``needed``, ``available``, ``most``, ``ceiling`` are GPUs. ``ahead`` is a number or the jobs
+themselves. ``tenant``, ``for``, ``pool``, ``who``, ``what`` are names; ``since``, ``until`` are
+texts. ``domain`` is node, rack or nvlink. ``unit`` and ``units`` replace GPU and GPUs (slices). All
+but the code may be missing: the sentence then says less.
+"""
+
+CARRIES: Final[dict[str, tuple[str, ...]]] = {
+    "starts": (),
+    "held": ("who", "since"),
+    "dependency": ("what",),
+    "begin_time": ("what",),
+    "paused": ("who", "since"),
+    "never_fits": ("needed", "most"),
+    "no_nodes": ("pool",),
+    "weightless": ("tenant",),
+    "guarantee": ("tenant", "needed", "available"),
+    "leaving": ("jobs", "until"),
+    "deferred": ("until",),
+    "ceiling": ("tenant", "needed", "available", "ahead"),
+    "capacity": ("needed", "available", "ahead"),
+    "placement": ("needed", "available", "domain"),
+    "reserved": ("for", "until", "ahead"),
+}
+"""What each reason carries, by code; source: SCENARIO, reason codes."""
+
+DOMAINS: Final = {"rack": "rack", "nvlink": "NVLink domain", "node": "node"}
 
 
-def counted(count: int, word: str) -> str:
-    """Return ``1 GPU`` or ``2 GPUs``, thousands apart."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+def code_of(reason: int) -> str:
+    """Return the code of a reason, as pages, API and scenarios spell it."""
+    return Reason(reason).name.lower()
 
 
-def iso(at: datetime) -> str:
-    """Return an instant with its zone, to the second."""
-    return at.isoformat(sep=" ", timespec="seconds")
+def sentence(facts: Facts) -> str:
+    """Say why a job waits.
+
+    :raises KeyError: if the code is none.
+    """
+    return _SENTENCES[facts["code"]](facts)
 
 
-def _gang(facts: Facts) -> str:
-    """Return what a gang asks for: ``8 GPUs``, or ``4 × 8 GPUs``."""
-    size, gpus = int(facts.get("size") or 1), int(facts.get("gpus_per_member") or 1)
-    if size == 1 or gpus == 1:
-        return counted(size * gpus, "GPU")
-    return f"{size:,} × {counted(gpus, 'GPU')}"
+def _gpus(facts: Facts, many: int) -> str:
+    unit, units = facts.get("unit", "GPU"), facts.get("units", "GPUs")
+    return f"{many:,} {unit if many == 1 else units}"
+
+
+def _are(many: int) -> str:
+    return f"{many:,} {'is' if many == 1 else 'are'}"
+
+
+def _needs(facts: Facts, otherwise: str) -> str:
+    needed = facts.get("needed")
+    return otherwise if needed is None else f"Needs {_gpus(facts, needed)}"
 
 
 def _ahead(facts: Facts) -> str:
-    count = facts.get("ahead_count")
-    if not count:
+    ahead = facts.get("ahead") or 0
+    many = len(ahead) if isinstance(ahead, Sequence) else int(ahead)
+    if not many:
         return ""
-    return f" {counted(int(count), 'job')} {'is' if count == 1 else 'are'} ahead."
+    return f", and {many:,} {'job is' if many == 1 else 'jobs are'} ahead"
 
 
-def _are(available: Any) -> str:
-    count = int(available or 0)
-    return f"{count:,} {'is' if count == 1 else 'are'}"
+def _capacity(facts: Facts) -> str:
+    free = facts.get("available", 0)
+    return f"{_needs(facts, 'Needs more')}; {_are(free)} free{_ahead(facts)}."
 
 
-def _capacity(facts: Facts, when: When) -> str:
-    return f"Needs {_gang(facts)}; {_are(facts.get('available'))} free for it.{_ahead(facts)}"
-
-
-def _placement(facts: Facts, when: When) -> str:
-    domain = str(facts.get("domain") or "node")
-    place = PLACES.get(domain, domain)
-    free = f"{_are(facts.get('available'))} free"
-    if domain != "node":
-        return f"Needs {_gang(facts)} in one {place}; {free}, but no {place} has them all."
-    gpus = int(facts.get("gpus_per_member") or 1)
-    whole = counted(gpus, "GPU")
-    return f"Needs {_gang(facts)}, {whole} of a member on one node; {free}, but not so placed."
-
-
-def _reserved(facts: Facts, when: When) -> str:
-    until = facts.get("until")
-    likely = f", likely until {when(until)}" if isinstance(until, datetime) else ""
-    holder = facts.get("for") or "an earlier gang"
+def _placement(facts: Facts) -> str:
+    domain = DOMAINS.get(facts.get("domain", "node"), "node")
+    free = facts.get("available", 0)
+    if domain == "node":
+        each = facts.get("gpus_per_member")
+        whole = f" with {_gpus(facts, each)} free for each" if each else ""
+        return (
+            f"{_needs(facts, 'Needs room')}; {_are(free)} free, "
+            f"but not on nodes that take every member{whole}."
+        )
     return (
-        f"Needs {_gang(facts)}; the free ones are held for {holder}{likely}. "
-        f"It would delay that gang.{_ahead(facts)}"
+        f"{_needs(facts, 'Needs room')} in one {domain}; {_are(free)} free, "
+        f"but no {domain} takes every member."
     )
 
 
-def _ceiling(facts: Facts, when: When) -> str:
-    needed, left = int(facts.get("needed") or 0), int(facts.get("available") or 0)
-    tenant = facts.get("tenant") or "its tenant"
-    if left == 0:
-        return f"{tenant} is at its ceiling on {facts.get('pool')}: none of {needed:,} GPUs is left to it."
+def _reserved(facts: Facts) -> str:
+    until = f" until {facts['until']}" if facts.get("until") else ""
+    whom = facts.get("for") or "an earlier gang"
     return (
-        f"Needs {counted(needed, 'GPU')}; the ceiling of {tenant} on {facts.get('pool')} leaves "
-        f"{left:,}. {tenant} must release {needed - left:,} first."
+        f"{_needs(facts, 'Fits')}; the free ones are held for {whom}{until}, "
+        f"and this job would delay it{_ahead(facts)}."
     )
 
 
-def _never_fits(facts: Facts, when: When) -> str:
-    most = counted(int(facts.get("most") or 0), "GPU")
-    tenant = facts.get("tenant")
-    if tenant:
-        why = f"the ceiling of {tenant} is {most}"
-    elif facts.get("topology") in ("rack", "nvlink"):
-        place = PLACES[str(facts["topology"])]
-        why = f"no {place} of {facts.get('pool')} could give more than {most}"
-    else:
-        why = f"{facts.get('pool')} could give {most} at most"
-    return f"Never fits: needs {_gang(facts)}; {why}. Lower the size or ask for another pool."
+def _ceiling(facts: Facts) -> str:
+    tenant, needed = facts.get("tenant") or "Its tenant", facts.get("needed", 0)
+    free, ceiling, on = facts.get("available", 0), facts.get("ceiling"), ""
+    if facts.get("pool"):
+        on = f" on {facts['pool']}"
+    if ceiling is not None and not free:
+        used = facts.get("used", ceiling)
+        return f"{tenant} is at its ceiling: {used:,} of {_gpus(facts, ceiling)}{on}."
+    release = f"{tenant} must release {needed - free:,} first."
+    if ceiling is not None:
+        above = ceiling - free + needed
+        return (
+            f"Would take {tenant} to {_gpus(facts, above)}{on}, above its ceiling of {ceiling:,}. "
+            f"{release}"
+        )
+    return f"Needs {_gpus(facts, needed)}; {tenant} has {free:,} left to its ceiling. {release}"
 
 
-def _no_nodes(facts: Facts, when: When) -> str:
-    return f"{facts.get('pool')} has no usable node now: all are down or drained."
+def _never_fits(facts: Facts) -> str:
+    pool = facts.get("tenant") or facts.get("pool") or "its pool"
+    most = facts.get("most")
+    gives = "" if most is None else f"; {pool} can give {most:,}"
+    needed = _gpus(facts, facts["needed"]) if "needed" in facts else "more than there is"
+    return f"Never fits: needs {needed}{gives}. Lower the size or ask for another pool."
 
 
-def _weightless(facts: Facts, when: When) -> str:
+def _no_nodes(facts: Facts) -> str:
+    pool = facts.get("pool") or "Its pool"
+    return f"{pool} has no usable node: each is down or drained."
+
+
+def _weightless(facts: Facts) -> str:
     tenant = facts.get("tenant") or "Its tenant"
     return f"{tenant} has weight 0: it runs only when nobody else asks."
 
 
-def _guarantee(facts: Facts, when: When) -> str:
-    return f"Needs {_gang(facts)}; what runs there stays within the guarantee of {facts.get('tenant')}."
-
-
-def _leaving(facts: Facts, when: When) -> str:
-    until = facts.get("until")
-    by = f" by {when(until)}" if isinstance(until, datetime) else ""
-    return f"Jobs were asked to leave for it and will have left{by}."
-
-
-def _deferred(facts: Facts, when: When) -> str:
-    until = facts.get("until")
-    return f"It may evict, but not before {when(until)}." if until else "It may evict, but not yet."
-
-
-def _held(facts: Facts, when: When) -> str:
-    since = facts.get("since")
-    start = f" since {when(since)}" if isinstance(since, datetime) else ""
-    what = f" ({facts['what']})" if facts.get("what") else ""
+def _guarantee(facts: Facts) -> str:
+    tenant, free = facts.get("tenant") or "its tenant", facts.get("available", 0)
     return (
-        f"On hold by {facts.get('who') or 'an automation'}{start}{what}. Release it and it can run."
+        f"{_needs(facts, 'Needs room')}; {_are(free)} left of {tenant}'s guarantee, "
+        "and work that cannot be preempted stays within it."
     )
 
 
-def _dependency(facts: Facts, when: When) -> str:
-    what = facts.get("what") or []
-    names = ", ".join(what[:3]) + (f" and {len(what) - 3} more" if len(what) > 3 else "")
-    return f"Waits until {names or 'another job'} has succeeded."
+def _leaving(facts: Facts) -> str:
+    jobs = facts.get("jobs") or ()
+    names = f"{len(jobs):,} jobs" if len(jobs) > 3 else " and ".join(jobs) or "evicted jobs"
+    until = f", by {facts['until']}" if facts.get("until") else ""
+    return f"Waits for {names} to leave{until}."
 
 
-def _begin_time(facts: Facts, when: When) -> str:
-    what = facts.get("what")
-    return f"Does not begin before {when(what)}." if what else "Its begin time has not come."
+def _deferred(facts: Facts) -> str:
+    until = f", and not before {facts['until']}" if facts.get("until") else ", but later"
+    return f"It may evict{until}: a limit, a cool-down or a grace says so."
 
 
-def _paused(facts: Facts, when: When) -> str:
-    who = f" by {facts['who']}" if facts.get("who") else ""
-    since = facts.get("since")
-    start = f" since {when(since)}" if isinstance(since, datetime) else ""
-    return f"{facts.get('what') or 'Its tenant'} is paused{who}{start}. Resume it and its jobs can run."
+def _held(facts: Facts) -> str:
+    by = f" by {facts['who']}" if facts.get("who") else ""
+    since = f" since {facts['since']}" if facts.get("since") else ""
+    return f"On hold{by}{since}. Release it and it can run."
 
 
-SENTENCES: dict[str, Callable[[Facts, When], str]] = {
+def _dependency(facts: Facts) -> str:
+    return f"Waits until {facts.get('what') or 'another job'} has succeeded."
+
+
+def _begin_time(facts: Facts) -> str:
+    return f"Not to begin before {facts.get('what') or facts.get('until') or 'its time'}."
+
+
+def _paused(facts: Facts) -> str:
+    what = facts.get("what") or facts.get("tenant") or "Its queue"
+    by = f" by {facts['who']}" if facts.get("who") else ""
+    since = f" since {facts['since']}" if facts.get("since") else ""
+    return f"{what} is paused{by}{since}. Resume it and its jobs can run."
+
+
+def _starts(facts: Facts) -> str:
+    return "Starts at the next tick."
+
+
+_SENTENCES: Final[dict[str, Callable[[Facts], str]]] = {
+    "starts": _starts,
     "held": _held,
     "dependency": _dependency,
     "begin_time": _begin_time,
@@ -162,15 +203,4 @@ SENTENCES: dict[str, Callable[[Facts, When], str]] = {
     "capacity": _capacity,
     "placement": _placement,
     "reserved": _reserved,
-    "starts": lambda facts, when: "Starts at the next tick.",
 }
-
-
-def sentence(facts: Facts, when: When = iso) -> str:
-    """Return why a job waits as a sentence or two; ``when`` prints an instant."""
-    text = SENTENCES[str(facts["code"])](facts, when)
-    if facts.get("reserves") and facts.get("held"):
-        size = int(facts.get("size") or 1) * int(facts.get("gpus_per_member") or 1)
-        text = f"Holds {int(facts['held']):,} of {counted(size, 'GPU')}. {text}"
-    # A sentence that opens with a name keeps it as it is spelled.
-    return f"I{text[1:]}" if text.startswith("its tenant") else text

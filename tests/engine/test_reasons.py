@@ -1,0 +1,76 @@
+"""Every code has a sentence, in DESIGN's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.engine.reasons import CARRIES, code_of, sentence
+from apps.engine.types import Reason
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_code_has_a_sentence_even_without_facts(reason: Reason) -> None:
+    code = code_of(reason)
+
+    said = sentence({"code": code})
+
+    assert code in CARRIES
+    assert said.endswith(".")
+    assert "None" not in said
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (
+            {"code": "capacity", "needed": 7, "available": 3, "ahead": 8},
+            "Needs 7 GPUs; 3 are free, and 8 jobs are ahead.",
+        ),
+        (
+            {"code": "capacity", "needed": 1, "available": 1, "ahead": ["a"]},
+            "Needs 1 GPU; 1 is free, and 1 job is ahead.",
+        ),
+        ({"code": "capacity", "needed": 12000, "available": 0}, "Needs 12,000 GPUs; 0 are free."),
+        (
+            {"code": "placement", "needed": 8, "available": 11, "domain": "rack"},
+            "Needs 8 GPUs in one rack; 11 are free, but no rack takes every member.",
+        ),
+        (
+            {"code": "reserved", "needed": 1, "for": "gang", "until": "12:05"},
+            "Needs 1 GPU; the free ones are held for gang until 12:05, "
+            "and this job would delay it.",
+        ),
+        (
+            {
+                "code": "ceiling",
+                "tenant": "robotics",
+                "needed": 8,
+                "available": 0,
+                "ceiling": 40,
+                "pool": "h100",
+            },
+            "robotics is at its ceiling: 40 of 40 GPUs on h100.",
+        ),
+        (
+            {"code": "ceiling", "tenant": "nlp", "needed": 64, "available": 26, "ceiling": 192},
+            "Would take nlp to 230 GPUs, above its ceiling of 192. nlp must release 38 first.",
+        ),
+        (
+            {"code": "never_fits", "needed": 264, "most": 256, "pool": "h100"},
+            "Never fits: needs 264 GPUs; h100 can give 256. "
+            "Lower the size or ask for another pool.",
+        ),
+        (
+            {"code": "held", "who": "Mira Okafor", "since": "11:20"},
+            "On hold by Mira Okafor since 11:20. Release it and it can run.",
+        ),
+        (
+            {"code": "weightless", "tenant": "guest"},
+            "guest has weight 0: it runs only when nobody else asks.",
+        ),
+    ],
+)
+def test_a_sentence_names_needed_and_available(facts: dict[str, Any], said: str) -> None:
+    assert sentence(facts) == said
