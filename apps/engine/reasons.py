@@ -6,18 +6,23 @@ Words and order are DESIGN §7's: needed before available, cause before conseque
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from apps.engine.types import Reason
 
 Facts = Mapping[str, Any]
-"""``code`` and what it carries; names and times are ready to be shown.
+"""``code`` and what it carries; names are ready to be shown.
 
-``needed``, ``available``, ``most``, ``ceiling`` are GPUs. ``ahead`` is a number or the jobs
-themselves. ``tenant``, ``for``, ``pool``, ``who``, ``what`` are names; ``since``, ``until`` are
-texts. ``domain`` is node, rack or nvlink. ``unit`` and ``units`` replace GPU and GPUs (slices). All
-but the code may be missing: the sentence then says less.
+``needed``, ``available``, ``most``, ``ceiling`` are GPUs. ``ahead`` (or ``ahead_count``) is a number
+or the jobs themselves. ``tenant``, ``for``, ``pool``, ``who`` are names, ``what`` one or several.
+``since``, ``until`` and ``what`` of begin_time are instants, or texts. ``domain`` (or ``topology``)
+is node, rack or nvlink. ``unit`` and ``units`` replace GPU and GPUs (slices). All but the code may
+be missing or None: the sentence then says less.
 """
+
+When = Callable[[datetime], str]
+"""How an instant is written where the sentence will stand."""
 
 CARRIES: Final[dict[str, tuple[str, ...]]] = {
     "starts": (),
@@ -46,12 +51,18 @@ def code_of(reason: int) -> str:
     return Reason(reason).name.lower()
 
 
-def sentence(facts: Facts) -> str:
-    """Say why a job waits.
+def iso(at: datetime) -> str:
+    """Write an instant where nobody says how."""
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def sentence(facts: Facts, when: When = iso) -> str:
+    """Say why a job waits; ``when`` writes its instants.
 
     :raises KeyError: if the code is none.
     """
-    return _SENTENCES[facts["code"]](facts)
+    said = {key: when(v) if isinstance(v, datetime) else v for key, v in facts.items()}
+    return _SENTENCES[said["code"]](said)
 
 
 def _gpus(facts: Facts, many: int) -> str:
@@ -69,7 +80,7 @@ def _needs(facts: Facts, otherwise: str) -> str:
 
 
 def _ahead(facts: Facts) -> str:
-    ahead = facts.get("ahead") or 0
+    ahead = facts.get("ahead") or facts.get("ahead_count") or 0
     many = len(ahead) if isinstance(ahead, Sequence) else int(ahead)
     if not many:
         return ""
@@ -77,13 +88,17 @@ def _ahead(facts: Facts) -> str:
 
 
 def _capacity(facts: Facts) -> str:
-    free = facts.get("available", 0)
+    free = facts.get("available") or 0
+    held = facts.get("held")
+    if held and facts.get("reserves"):
+        needed = facts.get("needed") or 0
+        return f"Holds {held:,} of {_gpus(facts, needed)}; {needed - held:,} to go."
     return f"{_needs(facts, 'Needs more')}; {_are(free)} free{_ahead(facts)}."
 
 
 def _placement(facts: Facts) -> str:
-    domain = DOMAINS.get(facts.get("domain", "node"), "node")
-    free = facts.get("available", 0)
+    domain = DOMAINS.get(facts.get("domain") or facts.get("topology") or "node", "node")
+    free = facts.get("available") or 0
     if domain == "node":
         each = facts.get("gpus_per_member")
         whole = f" with {_gpus(facts, each)} free for each" if each else ""
@@ -107,8 +122,8 @@ def _reserved(facts: Facts) -> str:
 
 
 def _ceiling(facts: Facts) -> str:
-    tenant, needed = facts.get("tenant") or "Its tenant", facts.get("needed", 0)
-    free, ceiling, on = facts.get("available", 0), facts.get("ceiling"), ""
+    tenant, needed = facts.get("tenant") or "Its tenant", (facts.get("needed") or 0)
+    free, ceiling, on = (facts.get("available") or 0), facts.get("ceiling"), ""
     if facts.get("pool"):
         on = f" on {facts['pool']}"
     if ceiling is not None and not free:
@@ -128,7 +143,7 @@ def _never_fits(facts: Facts) -> str:
     pool = facts.get("tenant") or facts.get("pool") or "its pool"
     most = facts.get("most")
     gives = "" if most is None else f"; {pool} can give {most:,}"
-    needed = _gpus(facts, facts["needed"]) if "needed" in facts else "more than there is"
+    needed = _gpus(facts, facts["needed"]) if facts.get("needed") else "more than there is"
     return f"Never fits: needs {needed}{gives}. Lower the size or ask for another pool."
 
 
@@ -143,7 +158,7 @@ def _weightless(facts: Facts) -> str:
 
 
 def _guarantee(facts: Facts) -> str:
-    tenant, free = facts.get("tenant") or "its tenant", facts.get("available", 0)
+    tenant, free = facts.get("tenant") or "its tenant", (facts.get("available") or 0)
     return (
         f"{_needs(facts, 'Needs room')}; {_are(free)} left of {tenant}'s guarantee, "
         "and work that cannot be preempted stays within it."
@@ -169,7 +184,12 @@ def _held(facts: Facts) -> str:
 
 
 def _dependency(facts: Facts) -> str:
-    return f"Waits until {facts.get('what') or 'another job'} has succeeded."
+    what = facts.get("what") or "another job"
+    if isinstance(what, str):
+        return f"Waits until {what} has succeeded."
+    if len(what) == 1:
+        return f"Waits until {what[0]} has succeeded."
+    return f"Waits until {', '.join(what[:-1])} and {what[-1]} have succeeded."
 
 
 def _begin_time(facts: Facts) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -74,3 +75,28 @@ def test_every_code_has_a_sentence_even_without_facts(reason: Reason) -> None:
 )
 def test_a_sentence_names_needed_and_available(facts: dict[str, Any], said: str) -> None:
     assert sentence(facts) == said
+
+
+def test_instants_are_written_as_the_caller_says() -> None:
+    at = datetime(2026, 1, 5, 12, 5, tzinfo=UTC)
+    facts = {"code": "held", "who": "Mira", "since": at}
+
+    assert (
+        sentence(facts) == "On hold by Mira since 2026-01-05T12:05:00Z. Release it and it can run."
+    )
+    assert "since 12:05." in sentence(facts, lambda i: f"{i:%H:%M}")
+
+
+@pytest.mark.parametrize("code", sorted(CARRIES))
+def test_facts_that_are_none_are_left_unsaid(code: str) -> None:
+    keys = ("needed", "available", "most", "tenant", "for", "until", "who", "since", "what")
+
+    said = sentence({"code": code, **dict.fromkeys(keys)})
+
+    assert "None" not in said
+
+
+def test_several_dependencies_are_listed() -> None:
+    said = sentence({"code": "dependency", "what": ["a", "b", "c"]})
+
+    assert said == "Waits until a, b and c have succeeded."
