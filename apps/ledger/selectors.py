@@ -46,6 +46,12 @@ class Prices:
             for price in prices
         }
 
+    @property
+    def all(self) -> list[Price]:
+        """Return every price, the oldest first."""
+        every = (price for prices in self._of_pool.values() for price in prices)
+        return sorted(every, key=lambda price: (price.from_us, price.pool_id))
+
     def at(self, pool_id: int, at_us: int) -> Price | None:
         """Return the price in force at an instant, or None."""
         found = None
@@ -106,33 +112,62 @@ def five_parts(
     *,
     pool: Pool | None = None,
     tenants: Iterable[Tenant] | None = None,
+    row_of: Mapping[int, int | None] | None = None,
+    prices: Prices | None = None,
 ) -> Report:
     """Return where the GPU time of a half-open range went, as far as it was observed.
 
     ``tenants`` None: a row per top-level tenant; given: a row for each of them alone, and one row
-    for what all others held. The parts are the whole pools' either way.
+    for what all others held. The parts are the whole pools' either way. ``row_of`` (tenant id →
+    the tenant whose row it is in) and ``prices`` of the clusters' pools may be known already.
     """
-    entries, capacity, assumed = [], Amount(), Amount()
-    spans = []
+    return five_parts_over(
+        clusters, [since_us, until_us], pool=pool, tenants=tenants, row_of=row_of, prices=prices
+    )[0]
+
+
+def five_parts_over(
+    clusters: Iterable[Cluster],
+    edges: Sequence[int],
+    *,
+    pool: Pool | None = None,
+    tenants: Iterable[Tenant] | None = None,
+    row_of: Mapping[int, int | None] | None = None,
+    prices: Prices | None = None,
+) -> tuple[Report, list[list[Entry]]]:
+    """Return the report of a range as ``five_parts``, and its entries between neighbouring edges.
+
+    ``report.over_time`` shows those so that they add up to it.
+    """
+    clusters = list(clusters)
+    prices = prices or Prices(Pool.objects.filter(cluster__in=clusters))
+    found: list[list[Entry]] = [[] for _ in edges[1:]]
+    capacity, assumed, spans = Amount(), Amount(), []
     for cluster in clusters:
-        start, end = _observed(cluster, since_us, until_us)
+        start, end = _observed(cluster, edges[0], edges[-1])
         if end <= start:
             continue
         spans.append((start, end))
-        (bucket,) = _entries(cluster, [start, end], pool)
-        entries += bucket
-        whole, gaps = _capacity(cluster, start, end, pool)
+        cut = [start, *(edge for edge in edges if start < edge < end), end]
+        first = sum(1 for edge in edges if edge <= start) - 1
+        for offset, bucket in enumerate(_entries(cluster, cut, pool, prices)):
+            found[first + offset] += bucket
+        whole, gaps = _capacity(cluster, start, end, pool, prices)
         capacity += whole
         assumed += gaps
-    rows = top_level_of(Tenant.objects.all()) if tenants is None else {t.pk: t.pk for t in tenants}
-    return Report(
-        entries,
-        since_us=min((start for start, _ in spans), default=since_us),
-        until_us=max((end for _, end in spans), default=since_us),
+    if row_of is None:
+        row_of = (
+            top_level_of(Tenant.objects.all()) if tenants is None else {t.pk: t.pk for t in tenants}
+        )
+    report = Report(
+        [entry for bucket in found for entry in bucket],
+        since_us=min((start for start, _ in spans), default=edges[0]),
+        until_us=max((end for _, end in spans), default=edges[0]),
         capacity=capacity,
         assumed=assumed,
-        row_of=dict(rows),
+        row_of=dict(row_of),
     )
+    return report, found
 
 
 def buckets(
@@ -145,17 +180,7 @@ def buckets(
 
     With the edges of a report's range they add up to it; ``report.over_time`` shows them so.
     """
-    found: list[list[Entry]] = [[] for _ in edges[1:]]
-    for cluster in clusters:
-        start, end = _observed(cluster, edges[0], edges[-1])
-        if end <= start:
-            continue
-        inner = [edge for edge in edges if start < edge < end]
-        cut = [start, *inner, end]
-        first = sum(1 for edge in edges if edge <= start) - 1
-        for offset, bucket in enumerate(_entries(cluster, cut, pool)):
-            found[first + offset] += bucket
-    return found
+    return five_parts_over(clusters, edges, pool=pool, row_of={})[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +244,10 @@ class JobCost:
         return self.run + self.gang_wait
 
 
-def job_cost(job: Job) -> JobCost:
+def job_cost(job: Job, *, prices: Prices | None = None) -> JobCost:
     """Return what a job took so far: running, waiting to be whole, and held idle."""
     now_us = observed_until(job.cluster)
-    prices = Prices([job.pool])
+    prices = prices or Prices([job.pool])
     sums = {"member": Amount(), "hold": Amount(), HELD_IDLE: Amount()}
     for kind, state, gpus, start_us, end_us in Interval.objects.filter(job=job).values_list(
         "kind", "state", "gpus", "start_us", "end_us"
@@ -255,6 +280,7 @@ def held_idle_longest(
     pool: Pool | None = None,
     tenants: Iterable[Tenant] | None = None,
     limit: int = 20,
+    prices: Prices | None = None,
 ) -> list[HeldIdle]:
     """Return the jobs that held GPUs idle, most GPU-hours first."""
     of = {cluster.pk: cluster for cluster in clusters}
@@ -269,7 +295,7 @@ def held_idle_longest(
         marks = marks.filter(pool=pool)
     if tenants is not None:
         marks = marks.filter(tenant__in=list(tenants))
-    prices = Prices(Pool.objects.filter(cluster__in=of))
+    prices = prices or Prices(Pool.objects.filter(cluster__in=of))
     rows: dict[int, HeldIdle] = {}
     for mark in marks.order_by("start_us", "id"):
         start, end = _observed(of[mark.cluster_id], since_us, until_us)
@@ -298,8 +324,9 @@ def _observed(cluster: Cluster, since_us: int, until_us: int) -> tuple[int, int]
     return max(since_us, to_us(cluster.first_look_at)), min(until_us, observed_until(cluster))
 
 
-def _entries(cluster: Cluster, edges: Sequence[int], pool: Pool | None) -> list[list[Entry]]:
-    prices = Prices(cluster.pools.all())
+def _entries(
+    cluster: Cluster, edges: Sequence[int], pool: Pool | None, prices: Prices
+) -> list[list[Entry]]:
     return [
         entries_of(
             (one for one in slices if pool is None or one.pool_id == pool.pk),
@@ -311,7 +338,7 @@ def _entries(cluster: Cluster, edges: Sequence[int], pool: Pool | None) -> list[
 
 
 def _capacity(
-    cluster: Cluster, since_us: int, until_us: int, pool: Pool | None
+    cluster: Cluster, since_us: int, until_us: int, pool: Pool | None, prices: Prices
 ) -> tuple[Amount, Amount]:
     """Return capacity × price × time from node intervals alone, and what of it is assumed."""
     nodes = Interval.objects.filter(
@@ -322,7 +349,6 @@ def _capacity(
     )
     if pool is not None:
         nodes = nodes.filter(pool=pool)
-    prices = Prices(cluster.pools.all())
     # Nodes that came and went together are one line: a cluster has few instants of change.
     spans: defaultdict[tuple[int, int, int, bool], int] = defaultdict(int)
     for pool_id, gpus, start_us, end_us, assumed in nodes.values_list(

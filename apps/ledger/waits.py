@@ -99,6 +99,7 @@ def gang_waits(
     tenants: Iterable[Tenant] | None = None,
     outcome: str | None = None,
     job: Job | None = None,
+    prices: Prices | None = None,
 ) -> list[GangWait]:
     """Return the reservations that held something inside a range, costliest first.
 
@@ -123,7 +124,7 @@ def gang_waits(
     reservations = {
         row.pk: row for row in wanted.select_related("job__tenant", "job__pool", "job__cluster")
     }
-    prices = Prices(Pool.objects.filter(cluster__in=of))
+    prices = prices or Prices(Pool.objects.filter(cluster__in=of))
     holds = Interval.objects.filter(
         reservation__in=wanted.order_by().values("pk"), kind=IntervalKind.HOLD
     ).order_by("reservation_id", "rank", "start_us", "id")
