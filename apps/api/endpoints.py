@@ -38,8 +38,11 @@ class Endpoint(viewsets.ViewSet):
         self.asked = self._read_query(request)
 
     def _read_query(self, request: Request) -> dict[str, Any]:
-        form = self.queries.get(self.action or "", NoQuery)()
         sent = request.query_params
+        known = self.queries.get(self.action or "")
+        if known is None and not sent:
+            return {}
+        form = (known or NoQuery)()
         problems: dict[str, list[str]] = {}
         for name, values in sent.lists():
             if name not in form.fields:
@@ -137,7 +140,7 @@ def visible_tenant(user: User, path: str, *, field: str = "tenant") -> Tenant:
     """
     tenant = None
     if sight_of(user).covers(path):
-        tenant = Tenant.objects.filter(path=path).first()
+        tenant = next(iter(Tenant.objects.filter(path=path).order_by()), None)
     if tenant is None:
         raise NotFound(f"There is no tenant {shown(path)}.", field=field)
     return tenant

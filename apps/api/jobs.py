@@ -248,12 +248,10 @@ def place_of(data: dict[str, Any]) -> Pool:
 
     :raises Invalid: naming the cluster or the pool.
     """
-    pool = (
-        Pool.objects.select_related("cluster")
-        .filter(cluster__name=data["cluster"], cluster__archived_at=None, name=data["pool"])
-        .first()
-    )
-    if pool is not None:
+    pools = Pool.objects.select_related("cluster").order_by()
+    for pool in pools.filter(
+        cluster__name=data["cluster"], cluster__archived_at=None, name=data["pool"]
+    ):
         return pool
     if not Cluster.objects.filter(name=data["cluster"], archived_at=None).exists():
         raise Invalid(f"There is no cluster {data['cluster']}.", field="cluster")

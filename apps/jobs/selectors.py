@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -84,24 +86,42 @@ class NeverFits:
     tenant: str = ""
 
 
+Shapes = tuple[tuple[str, str, int, int], ...]
+"""(rack, NVLink domain, GPUs, how many) of the nodes of a pool."""
+
+
+def _shapes(pool_id: int) -> Shapes:
+    rows = Node.objects.filter(pool_id=pool_id, gone_at__isnull=True).order_by()
+    return tuple(rows.values_list("rack", "nvlink", "gpus").annotate(Count("pk")))
+
+
+@lru_cache(maxsize=256)
+def _shapes_at(pool_id: int, look: datetime) -> Shapes:
+    """Return the shapes of a pool's nodes as of a look: nodes change with nothing else."""
+    return _shapes(pool_id)
+
+
 def room_for_gang(pool: Pool, gpus_per_member: int, topology: str) -> int:
     """Return the most members of this many GPUs that a pool's nodes could ever take at once.
 
     Nodes that are down count: they come back. With a topology it is the best domain's.
+    ``pool.cluster`` is loaded.
     """
-    rows = Node.objects.filter(pool=pool, gone_at__isnull=True).order_by()
-    if topology == TopologyChoice.NONE:
-        counted = rows.values_list("gpus").annotate(Count("pk"))
-        return sum(gpus // gpus_per_member * count for gpus, count in counted)
-    column = "rack" if topology == TopologyChoice.RACK else "nvlink"
+    look = pool.cluster.observed_at
     domains: dict[str, int] = {}
-    alone = 0
-    for name, gpus, count in rows.values_list(column, "gpus").annotate(Count("pk")):
+    alone = everywhere = 0
+    for rack, nvlink, gpus, count in (
+        _shapes(pool.pk) if look is None else _shapes_at(pool.pk, look)
+    ):
         members = gpus // gpus_per_member
-        if name:
-            domains[name] = domains.get(name, 0) + members * count
+        domain = rack if topology == TopologyChoice.RACK else nvlink
+        everywhere += members * count
+        if domain:
+            domains[domain] = domains.get(domain, 0) + members * count
         else:
             alone = max(alone, members)  # a node without one is its own
+    if topology == TopologyChoice.NONE:
+        return everywhere
     return max(alone, *domains.values(), 0)
 
 

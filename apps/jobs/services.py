@@ -37,7 +37,11 @@ TRIES = 5
 """How often a cancellation looks again when the tick moved the job meanwhile."""
 
 
-def _check_queue(queue: Queue, spec: JobSpec) -> None:
+def _check_open(queue: Queue, spec: JobSpec) -> None:
+    if spec.cluster.archived_at is not None:
+        raise Invalid(f"{spec.cluster} is archived.", field="cluster")
+    if spec.tenant.archived_at is not None:
+        raise Invalid(f"{spec.tenant} is archived and takes no new jobs.", field="tenant")
     if queue.closed_at is not None:
         raise Invalid(
             f"The queue of {spec.tenant} on {spec.cluster} is closed to new jobs.", field="tenant"
@@ -132,44 +136,54 @@ def submit_job(
     :raises Invalid: naming the field; nothing is written.
     :raises Conflict: ``idempotency_conflict``, if the key came with another submission before.
     """
+    columns = check_spec(spec, now=now)
     digest = ""
     if idempotency_key is not None:
         check_key(idempotency_key)
-        check_spec(spec, now=now)
         digest = digest_of(spec)
-        known = _same_or_conflict(spec, idempotency_key, digest)
-        if known is not None:
-            return known, False
-    columns = check_spec(spec, now=now)
-    workload = backend_of(spec.cluster).check_workload(spec.workload)
-    _check_queue(queue_for(spec.tenant, spec.cluster), spec)
-    _check_dependencies(spec, by)
-    fallback = default_class() if spec.priority_class is None else None
-    job = _row(
-        spec,
-        columns,
-        workload=workload,
-        by=by,
-        at=now,
-        key=idempotency_key,
-        digest=digest,
-        fallback=fallback,
-    )
     try:
+        job = _prepared(spec, columns, by=by, at=now, key=idempotency_key, digest=digest)
         with transaction.atomic():
             job.save(force_insert=True)
             _submitted(job, by).save(force_insert=True)
             if spec.depends_on:
                 job.depends_on.set(spec.depends_on)
-    except IntegrityError:
-        # Somebody with the same key was faster: the constraint is the claim, not the look before.
-        if idempotency_key is None:
-            raise
-        known = _same_or_conflict(spec, idempotency_key, digest)
+    except (Invalid, IntegrityError):
+        # The constraint is the claim, not a look before. A key known already also answers where
+        # the submission would be refused by now: its queue may have been closed since.
+        known = None
+        if idempotency_key is not None:
+            known = _same_or_conflict(spec, idempotency_key, digest)
         if known is None:
             raise
         return known, False
     return job, True
+
+
+def _prepared(
+    spec: JobSpec,
+    columns: dict[str, Any],
+    *,
+    by: User | None,
+    at: datetime,
+    key: str | None,
+    digest: str,
+) -> Job:
+    """Return the row of a submission after every check that looks at what is there now."""
+    workload = backend_of(spec.cluster).check_workload(spec.workload)
+    _check_open(queue_for(spec.tenant, spec.cluster), spec)
+    _check_dependencies(spec, by)
+    fallback = default_class() if spec.priority_class is None else None
+    return _row(
+        spec,
+        columns,
+        workload=workload,
+        by=by,
+        at=at,
+        key=key,
+        digest=digest,
+        fallback=fallback,
+    )
 
 
 def submit_many(
@@ -200,7 +214,7 @@ def submit_many(
             rows.append(known[spec.tenant.pk, key])
             continue
         columns = check_spec(spec, now=at[index])
-        _check_queue(queues[spec.tenant.pk, spec.cluster.pk], spec)
+        _check_open(queues[spec.tenant.pk, spec.cluster.pk], spec)
         _check_dependencies(spec, by)
         job = _row(
             spec,

@@ -174,10 +174,6 @@ def check_spec(spec: JobSpec, *, now: datetime) -> dict[str, Any]:
     _check_times(spec, now)
     if spec.pool.cluster_id != spec.cluster.pk:
         raise Invalid(f"{spec.cluster} has no pool {spec.pool.name}.", field="pool")
-    if spec.cluster.archived_at is not None:
-        raise Invalid(f"{spec.cluster} is archived.", field="cluster")
-    if spec.tenant.archived_at is not None:
-        raise Invalid(f"{spec.tenant} is archived and takes no new jobs.", field="tenant")
     if len(spec.depends_on) > MOST_DEPENDENCIES:
         raise Invalid(
             f"depends_on names {len(spec.depends_on):,} jobs; at most {MOST_DEPENDENCIES}"
