@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from apps.engine.types import Ints
+from apps.engine.types import NONE, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,3 +38,32 @@ class Limits:
     ceiling: list[int]
     guarantee: list[int]
     weightless: list[bool]
+
+
+class Notes:
+    """The verdicts of one walk, by place in it: lists, which are quicker than arrays one by one."""
+
+    __slots__ = ("available", "for_job", "needed", "reason", "tenant", "until")
+
+    def __init__(self, count: int) -> None:
+        self.reason = [NONE] * count
+        self.needed = [NONE] * count
+        self.available = [NONE] * count
+        self.tenant = [NONE] * count
+        self.for_job = [NONE] * count
+        self.until = [NONE] * count
+
+    def say(
+        self, k: int, reason: int, needed: int = NONE, available: int = NONE, tenant: int = NONE
+    ) -> None:
+        """Note why a job waits, or that it starts; forget what was noted before."""
+        self.reason[k] = reason
+        self.needed[k] = needed
+        self.available[k] = available
+        self.tenant[k] = tenant
+        self.for_job[k] = self.until[k] = NONE
+
+    def write(self, draft: Draft, jobs: Ints) -> None:
+        """Write all of it into the draft."""
+        for name in self.__slots__:
+            getattr(draft, name)[jobs] = getattr(self, name)

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from apps.engine.draft import Draft, Limits, Outcome
+from apps.engine.draft import Draft, Limits, Notes, Outcome
 from apps.engine.ground import Ground
 from apps.engine.lending import Kept, Lack
 from apps.engine.placement import Placer, Room, Spots, place
 from apps.engine.quotas import UNLIMITED
 from apps.engine.reservation import Behind, Reservation, Wanted, reserve
+from apps.engine.tail import judge_rest
 from apps.engine.tree import path_of
 from apps.engine.types import NONE, Ints, Pending, Policy, Reason
+
+STARTS, WEIGHTLESS, CEILING = int(Reason.STARTS), int(Reason.WEIGHTLESS), int(Reason.CEILING)
+CAPACITY, PLACEMENT, RESERVED = int(Reason.CAPACITY), int(Reason.PLACEMENT), int(Reason.RESERVED)
+
 
 MAIN = 0
 """The room of all that is idle, in the memory of failures; a later job tries others."""
@@ -40,6 +45,7 @@ class Walk:
     ) -> None:
         self.now, self.policy, self.pending = now, policy, pending
         self.order, self.ground, self.limits, self.draft = jobs, ground, limits, draft
+        self.notes = Notes(len(jobs))
         self.how, self.waste, self.kept = how, waste, kept
         self.job: list[int] = jobs.tolist()
         self.tenant: list[int] = pending.tenant[jobs].tolist()
@@ -80,6 +86,7 @@ class Walk:
             self._judge(k)
         self._settle()
         self._hold()
+        self.notes.write(self.draft, self.order)
         return self.out
 
     # --- one job
@@ -94,14 +101,14 @@ class Walk:
         ):
             self._late(k)
             self.light.append(k)
-            self._wait(k, Reason.WEIGHTLESS, tenant=tenant)
+            self.notes.say(k, WEIGHTLESS, tenant=tenant)
             return
         if self.limited:
             for above, ceiling in self._chain(tenant):
                 room = ceiling - limits.used[above]
                 if need > room:
                     self._late(k)
-                    self._wait(k, Reason.CEILING, need, max(room, 0), above)
+                    self.notes.say(k, CEILING, need, max(room, 0), above)
                     return
         if not self._start(k):
             self._blocked(k, need)
@@ -115,16 +122,6 @@ class Walk:
             chain = [(t, ceiling[t]) for t in path if ceiling[t] != UNLIMITED]
             self.chains[tenant] = chain
         return chain
-
-    def _wait(
-        self, k: int, reason: Reason, needed: int = NONE, available: int = NONE, tenant: int = NONE
-    ) -> None:
-        draft, job = self.draft, self.job[k]
-        draft.reason[job] = reason
-        draft.needed[job] = needed
-        draft.available[job] = available
-        draft.tenant[job] = tenant
-        draft.for_job[job] = draft.until[job] = NONE
 
     def _late(self, k: int) -> bool:
         """Note a reservation that is older than the timeout; True if it is."""
@@ -264,7 +261,7 @@ class Walk:
             self.kept.moved(tenant)
             if self.later is not None and not short:
                 self.later.count(tenant, need)
-        self._wait(k, Reason.STARTS)
+        self.notes.say(k, STARTS)
         self.out.timed_out.discard(self.job[k])
         self.started.append((k, spots))
         self.out.starts[self.job[k]] = self._ranks(k, spots)
@@ -289,30 +286,30 @@ class Walk:
     def _blocked(self, k: int, need: int) -> None:
         """Say which room is lacking; the first who lacks nothing else reserves."""
         withheld = self.idle.total - self._budget(k)
-        reason, usable = Reason.RESERVED, self.idle.total
+        reason, usable = RESERVED, self.idle.total
         if self.behind is not None:
             usable = self.behind.usable(self._short(k))
         if need > self.idle.total - withheld:
-            reason = Reason.CAPACITY
+            reason = CAPACITY
         elif not self._fits(k):
-            reason = Reason.PLACEMENT
-        self._wait(k, reason, need, max(usable - withheld, 0))
+            reason = PLACEMENT
+        self.notes.say(k, reason, need, max(usable - withheld, 0))
         if not self.limits.weightless[self.tenant[k]]:
             self.waited = True
             self.lacking.append(k)
         late = self._late(k)
         if self.behind is not None:
-            if reason == Reason.RESERVED or (self.kept is not None and need <= self.idle.total):
+            if reason == RESERVED or (self.kept is not None and need <= self.idle.total):
                 self.retry.append(k)
                 self._behind_whom(k)
         elif not late and self._may_reserve(k):
             self._reserve(k)
 
     def _behind_whom(self, k: int) -> None:
-        job = self.job[k]
-        if self.behind is not None and self.draft.reason[job] == Reason.RESERVED:
-            self.draft.for_job[job] = self.job[self.first_blocked]
-            self.draft.until[job] = self.behind.kept.at
+        notes = self.notes
+        if self.behind is not None and notes.reason[k] == RESERVED:
+            notes.for_job[k] = self.job[self.first_blocked]
+            notes.until[k] = self.behind.kept.at
 
     def _fits(self, k: int) -> bool:
         """Tell whether the gang has a place among all that is idle, kept or not."""
@@ -403,38 +400,15 @@ class Walk:
     def _rest(self, k: int) -> None:
         """Judge all that is left at once: no job is small enough for what is idle."""
         jobs = self.order[k:]
-        draft, limits, pending = self.draft, self.limits, self.pending
-        tenant = pending.tenant[jobs]
-        need = pending.size[jobs] * pending.gpus_per_member[jobs]
-        used = np.array(limits.used, dtype=np.int64)
-        over = np.full(len(jobs), NONE, dtype=np.int64)
-        if self.limited:
-            ceiling = np.array(limits.ceiling, dtype=np.int64)
-            parents = np.array(limits.parents, dtype=np.int64)
-            above = tenant
-            while (above >= 0).any():
-                passes = (over < 0) & (above >= 0) & (need > ceiling[above] - used[above])
-                over[passes] = above[passes]
-                above = np.where(above >= 0, parents[above], NONE)
-        weightless = np.array(limits.weightless, dtype=np.bool_)[tenant]
-        reason = np.where(over >= 0, int(Reason.CEILING), int(Reason.CAPACITY))
-        waited = self.waited or bool((~weightless & (over < 0)).any())
-        if waited and weightless.any():
-            guarantee = np.array(limits.guarantee, dtype=np.int64)[tenant]
-            light = weightless & (used[tenant] + need > guarantee)
-            reason[light] = Reason.WEIGHTLESS
         usable = self._usable(jobs)
-        at_ceiling = reason == Reason.CEILING
-        if at_ceiling.any():
-            room = ceiling[over[at_ceiling]] - used[over[at_ceiling]]
-            usable[at_ceiling] = np.maximum(room, 0)
-        unsaid = reason == Reason.WEIGHTLESS
-        draft.reason[jobs] = reason
-        draft.needed[jobs] = np.where(unsaid, NONE, need)
-        draft.available[jobs] = np.where(unsaid, NONE, usable)
-        draft.tenant[jobs] = np.where(unsaid, tenant, np.where(at_ceiling, over, NONE))
+        reason, needed, available, tenant = judge_rest(
+            self.pending, jobs, self.limits, usable, waited=self.waited
+        )
+        notes = self.notes
+        notes.reason[k:], notes.needed[k:] = reason.tolist(), needed.tolist()
+        notes.available[k:], notes.tenant[k:] = available.tolist(), tenant.tolist()
         if self.policy.gang_timeout >= 0:
-            since = pending.reserved_since[jobs]
+            since = self.pending.reserved_since[jobs]
             late = (since >= 0) & (self.now - since >= self.policy.gang_timeout)
             self.out.timed_out.update(jobs[late].tolist())
 
@@ -464,8 +438,7 @@ class Walk:
         """Judge weightless jobs again once nobody else waits for room; True if any started."""
         if not self.light:
             return False
-        reasons, jobs = self.draft.reason, self.job
-        waits = [k for k in self.lacking if reasons[jobs[k]] != Reason.STARTS]
+        waits = [k for k in self.lacking if self.notes.reason[k] != STARTS]
         self.lacking = [k for k in waits if not self._over(k)]
         if self.lacking:
             return False
