@@ -113,7 +113,11 @@ def _layout(columns: Sequence[Column], axis_title: str) -> Figure:
             "ticktext": [column.tick for column in columns if column.tick],
             "range": [-0.5, max(0.5, len(columns) - 0.5)],
         },
-        "yaxis": {"title": {"text": axis_title}},
+        "yaxis": {
+            "title": {"text": axis_title},
+            # Room for the outline of the highest bar.
+            "range": [0, max((sum(c.heights.values()) for c in columns), default=0) * 1.03 or 1],
+        },
     }
 
 

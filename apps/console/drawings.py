@@ -311,9 +311,8 @@ def _row(
     bars = [bar for bar in bars if bar.width > 0]
     end = scale.at(gang.until_us)
     first = held[0].start_us if held else None
-    pending = end if first is None else scale.at(min(first, gang.until_us))
-    if pending > 0.5:
-        bars.insert(0, _bar("pending", 0.0, pending))
+    if not by_node or first is None:
+        bars = sorted([*bars, *_gaps(bars, end)], key=lambda bar: bar.x)
     if gang.started:
         goes_on = gang.ran_until_us is None or gang.ran_until_us > scale.end_us
         stop = 100.0 if gang.ran_until_us is None else scale.at(gang.ran_until_us)
@@ -332,6 +331,13 @@ def _row(
         members=len(ranks),
         cross=gang.outcome == "timed_out" and bool(held),
     )
+
+
+def _gaps(bars: Sequence[Bar], end: float) -> list[Bar]:
+    """Return outlines for where nothing was held before the end, as far as they can be seen."""
+    edges = [0.0, *(edge for bar in bars for edge in (bar.x, bar.end)), end]
+    pairs = zip(edges[::2], edges[1::2], strict=True)
+    return [_bar("pending", start, stop) for start, stop in pairs if stop - start > 0.5]
 
 
 def _merged(held: Sequence[Held]) -> list[Held]:

@@ -18,7 +18,7 @@ from apps.console.story import Wait
 from apps.jobs.models import Attempt, Job, Move
 from apps.jobs.selectors import jobs_visible_to
 from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome
-from apps.ledger.selectors import JobCost, job_cost, observed_until
+from apps.ledger.selectors import JobCost, Prices, job_cost, observed_until
 from apps.ledger.waits import GangWait, gang_waits
 from apps.scheduling.selectors import explain
 
@@ -30,6 +30,7 @@ NO_START = {
     "paused": "its tenant is paused",
     "no_nodes": "the pool has no usable node",
 }
+STUCK = frozenset({"held", "paused", "never_fits", "dependency"})
 STARTS_ITSELF = "Nothing about it is broken: it starts by itself."
 
 
@@ -69,8 +70,12 @@ class JobFacts:
         return self.attempts[-1] if self.attempts else None
 
     @cached_property
+    def prices(self) -> Prices:
+        return Prices([self.job.pool])
+
+    @cached_property
     def cost(self) -> JobCost:
-        return job_cost(self.job)
+        return job_cost(self.job, prices=self.prices)
 
     @cached_property
     def why(self) -> dict[str, Any] | None:
@@ -82,8 +87,10 @@ class JobFacts:
 
     @cached_property
     def waits(self) -> list[GangWait]:
+        if not any(move.after == JobState.RESERVING for move in self.moves):
+            return []
         cluster = self.job.cluster
-        return gang_waits([cluster], 0, observed_until(cluster), job=self.job)
+        return gang_waits([cluster], 0, observed_until(cluster), job=self.job, prices=self.prices)
 
     def waits_told(self) -> Mapping[int, Wait]:
         """Return what the job held while it gathered, in words, by attempt."""
@@ -144,15 +151,15 @@ class JobFacts:
         """Return one or two sentences below the answer."""
         job = self.job
         if job.state in WAITING:
+            stuck = self.why is None or self.why["code"] in STUCK
+            itself = "" if stuck else STARTS_ITSELF
             standing = next((s for s in (self.why or {}).get("standings", ()) if s["mine"]), None)
             if standing is None or standing["ratio"] is None:
-                return STARTS_ITSELF if self.why else ""
-            used = f"{standing['tenant']} has used {show.ratio(standing['ratio'])} its share."
-            return (
-                f"{used} Nothing about it is broken: it starts by itself."
-                if not job.held_at
-                else used
+                return itself
+            used = (
+                f"{standing['tenant']} has used {show.ratio(standing['ratio'])} its share. {itself}"
             )
+            return used.strip()
         if job.cancel_requested_at and job.state not in TERMINAL:
             return "It was asked to end; the cluster has not said yet that it left."
         if job.state == JobState.FAILED and self.attempts and self.attempts[-1].detail:
@@ -224,9 +231,13 @@ class JobFacts:
         total = self.cost.total
         hours = show.gpu_hours(total.gpu_hours)
         parts = f"{show.gpu_hours(run.gpu_hours)} run, {show.gpu_hours(held.gpu_hours)} gang wait"
+        if not total.gpu_hours:
+            parts = "it has held no GPU yet" if self.job.state not in TERMINAL else "it held no GPU"
+            hours = "0.00 GPUh"
         label = "Cost" if self.job.state in TERMINAL else "Cost so far"
         if not self.money:
             return Tile("GPU time", hours, "", parts)
         if not total.has_money:
             return Tile(label, "no price", "", f"{hours}: {parts}")
-        return Tile(label, show.money(total.money), "", f"{hours}: {parts}")
+        why = f"{hours}: {parts}" if total.gpu_hours else parts
+        return Tile(label, show.money(total.money), "", why)

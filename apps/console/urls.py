@@ -2,14 +2,17 @@
 
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
-from django.views.generic import RedirectView
 
 from apps.console import views_account
 from apps.console.views_actions import Confirm
+from apps.console.views_gang import JobWaterfallPage, PlayStory
+from apps.console.views_idle import IdlePage
 from apps.console.views_job import JobPage
 from apps.console.views_jump import Jump
 from apps.console.views_queue import QueuePage
+from apps.console.views_overview import OverviewPage
 from apps.console.views_submit import Submit
+from apps.console.views_waterfall import WaterfallPage
 
 app_name = "console"
 urlpatterns: list[URLPattern] = [
@@ -28,5 +31,25 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<int:pk>/cancel/", Confirm.as_view(verb="cancel"), name="job-cancel"),
     path("jobs/<int:pk>/hold/", Confirm.as_view(verb="hold"), name="job-hold"),
     path("jobs/<int:pk>/release/", Confirm.as_view(verb="release"), name="job-release"),
-    path("", RedirectView.as_view(pattern_name="console:queue"), name="overview"),
+    path("jobs/<int:pk>/waterfall/", JobWaterfallPage.as_view(), name="job-waterfall"),
+    path(
+        "jobs/<int:pk>/waterfall.csv",
+        JobWaterfallPage.as_view(form="csv"),
+        name="job-waterfall-csv",
+    ),
+    path(
+        "jobs/<int:pk>/waterfall.json",
+        JobWaterfallPage.as_view(form="json"),
+        name="job-waterfall-json",
+    ),
+    path("", OverviewPage.as_view(), name="overview"),
+    path("overview.csv", OverviewPage.as_view(form="csv"), name="overview-csv"),
+    path("overview.json", OverviewPage.as_view(form="json"), name="overview-json"),
+    path("waterfall/", WaterfallPage.as_view(), name="waterfall"),
+    path("waterfall.csv", WaterfallPage.as_view(form="csv"), name="waterfall-csv"),
+    path("waterfall.json", WaterfallPage.as_view(form="json"), name="waterfall-json"),
+    path("waterfall/story/", PlayStory.as_view(), name="play-story"),
+    path("idle/", IdlePage.as_view(), name="idle"),
+    path("idle.csv", IdlePage.as_view(form="csv"), name="idle-csv"),
+    path("idle.json", IdlePage.as_view(form="json"), name="idle-json"),
 ]

@@ -31,6 +31,7 @@ from apps.console.scope import Option, Scope, Segment
 from apps.console.views_waterfall import WaterfallPage, exact
 from apps.jobs.models import Job
 from apps.ledger.reports import Amount
+from apps.ledger.selectors import Prices
 from apps.ledger.waits import GangWait, gang_waits
 
 
@@ -59,8 +60,14 @@ class JobWaterfallPage(WaterfallPage):
     @cached_property
     def waits(self) -> list[GangWait]:
         """Return the job's reservations, the first first."""
-        found = gang_waits([self.job.cluster], 0, self.span.until_us, job=self.job)
+        found = gang_waits(
+            [self.job.cluster], 0, self.span.until_us, job=self.job, prices=self.prices
+        )
         return sorted(found, key=lambda wait: wait.reservation.pk)
+
+    @cached_property
+    def prices(self) -> Prices:
+        return Prices([self.job.pool])
 
     @cached_property
     def chosen(self) -> GangWait | None:

@@ -23,8 +23,8 @@ from apps.console.ranges import Bucket, Span
 from apps.console.scope import Option, Segment
 from apps.jobs.models import Job
 from apps.ledger.models import Price
-from apps.ledger.reports import Report, Row, Shown
-from apps.ledger.selectors import buckets, five_parts, held_idle_longest, price_changes
+from apps.ledger.reports import Entry, Report, Row, Shown
+from apps.ledger.selectors import Prices, five_parts_over, held_idle_longest, top_level_of
 from apps.tenants.models import Tenant
 
 UNITS = ("gpuh", "money")
@@ -110,11 +110,26 @@ class IdlePage(Page):
     # What is read -----------------------------------------------------------------------------------
 
     @cached_property
-    def report(self) -> Report:
-        span, scope = self.span, self.scope
-        return five_parts(
-            scope.clusters, span.since_us, span.until_us, pool=self.pool, tenants=self.tenants
+    def all_prices(self) -> Prices:
+        return Prices(self.scope.all_pools)
+
+    @cached_property
+    def read(self) -> tuple[Report, list[list[Entry]]]:
+        """Return the report and its entries per bar, read in one pass."""
+        edges = [*(bar.since_us for bar in self.bars), self.span.until_us]
+        tenants = self.tenants
+        return five_parts_over(
+            self.scope.clusters,
+            edges if self.bars else [self.span.since_us, self.span.since_us],
+            pool=self.pool,
+            row_of=top_level_of(self.visible) if tenants is None else {t.pk: t.pk for t in tenants},
+            prices=self.all_prices,
         )
+
+    @property
+    def report(self) -> Report:
+        """Return where the GPU time of the range went."""
+        return self.read[0]
 
     @cached_property
     def bars(self) -> list[Bucket]:
@@ -122,13 +137,11 @@ class IdlePage(Page):
 
     @cached_property
     def over_time(self) -> list[Row[int]]:
-        edges = [*(bar.since_us for bar in self.bars), self.span.until_us]
-        return self.report.over_time(buckets(self.scope.clusters, edges, pool=self.pool))
+        return self.report.over_time(self.read[1])
 
     @cached_property
     def prices(self) -> dict[int, Price]:
-        keys = {key for _, key in (row.key for row in self.report.by_price) if key is not None}
-        return Price.objects.in_bulk(sorted(keys))
+        return {price.pk: price for price in self.all_prices.all}
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -195,9 +208,12 @@ class IdlePage(Page):
         report, states = self.report, self.states
         step = ranges.step_words(self.span.since_us, self.span.until_us)
         unit = show.currency_words() if self.money else "GPU-hours"
-        changes = price_changes(
-            self.scope.clusters, report.since_us, report.until_us, pool=self.pool
-        )
+        pools = {pool.pk for pool in self.scope.pools}
+        changes = [
+            price
+            for price in self.all_prices.all
+            if price.pool_id in pools and report.since_us < price.from_us < report.until_us
+        ]
         figure = idle_tables.figure_of(
             self.bars,
             self.over_time,
@@ -247,6 +263,7 @@ class IdlePage(Page):
             pool=self.pool,
             tenants=mine,
             limit=LONGEST,
+            prices=self.all_prices,
         )
         jobs = Job.objects.select_related("tenant").in_bulk([row.job_id for row in rows])
         return [

@@ -92,6 +92,7 @@ class JobPage(Page):
             "life_words": life.words_of(job, self.facts.moves, now=self.facts.at),
             "why": why,
             "ahead": self.ahead(),
+            "in_line": why["position"] if why else 0,
             "ahead_left": (why["ahead_count"] - len(why["ahead"])) if why else 0,
             "ahead_hidden": not self.viewer.is_admin and settings.OTHER_TENANTS != "named",
             "queue_url": _url("queue", {"cluster": job.cluster.name, "pool": job.pool.name}),
@@ -117,7 +118,7 @@ class JobPage(Page):
         return super().info(
             title=title,
             heading=f"Job {job.pk} · {job.tenant.path}{attempt}",
-            stamp=stamp_of([job.cluster]),
+            stamp=stamp_of([c for c in self.scope.all_clusters if c.pk == job.cluster_id]),
             crumbs=self.crumbs(),
             **changes,
         )

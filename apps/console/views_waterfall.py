@@ -117,6 +117,7 @@ class WaterfallPage(Page):
             self.span.until_us,
             tenants=self.tenants,
             outcome=self.outcome,
+            prices=self.prices,
         )
         pools = {pool.pk for pool in self.scope.pools}
         return [w for w in found if w.in_range.gpu_hours and w.job.pool_id in pools]
@@ -126,8 +127,13 @@ class WaterfallPage(Page):
         """Return where all GPU time of the range went; read only where all gangs are listed."""
         if self.filtered:
             return None
+        own = {tenant.pk: tenant.pk for tenant in self.tenants or ()}
         return five_parts(
-            self.scope.clusters, self.span.since_us, self.span.until_us, tenants=self.tenants
+            self.scope.clusters,
+            self.span.since_us,
+            self.span.until_us,
+            row_of=own,
+            prices=self.prices,
         )
 
     @cached_property
@@ -226,9 +232,10 @@ class WaterfallPage(Page):
             where = f"{self.scope.only.name}’s" if self.scope.only is not None else "all"
             share = f"{show.percent(part)} of {where} GPU time." if part else ""
         now = waiting[0] if waiting else None
+        whose = "" if self.viewer.is_admin else "your "
         return {
             "share": share,
-            "ended": f"Of {show.counted(len(self.waits), 'gang')} {', '.join(ended)}."
+            "ended": f"Of {whose}{show.counted(len(self.waits), 'gang')} {', '.join(ended)}."
             if ended
             else "",
             "waiting": self.viewer.told(now.job) if now is not None else None,
