@@ -145,7 +145,7 @@ def load(port: int, secret: str, seconds: float) -> tuple[list[float], float]:
     return sorted(took for caller in callers for took in caller.took), time.monotonic() - began
 
 
-def figures() -> list[dict[str, Any]]:
+def run() -> list[dict[str, Any]]:
     """Measure, and return a row per figure."""
     from tests.services import private_postgres
 
@@ -190,6 +190,6 @@ def figures() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    rows = figures()
+    rows = run()
     json.dump(rows, sys.stdout, indent=1)
     sys.exit(0 if all(row["ok"] for row in rows) else 1)

@@ -112,7 +112,7 @@ def seconds(shot: Snapshot, policy: Policy, repeat: int = 3) -> float:
     return best
 
 
-def figures() -> list[dict[str, Any]]:
+def run() -> list[dict[str, Any]]:
     """Measure; each line is {"name", "value", "unit", "limit", "ok"}."""
     policy = Policy(weights=Weights(size=500.0), max_class=2)
     lines = []
@@ -138,6 +138,6 @@ def figures() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    rows = figures()
+    rows = run()
     json.dump(rows, sys.stdout, indent=1)
     sys.exit(0 if all(row["ok"] for row in rows) else 1)

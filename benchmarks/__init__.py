@@ -1,0 +1,1 @@
+"""What the figures of docs/PERFORMANCE.md are made by: ``make bench``."""
