@@ -63,8 +63,8 @@ def starts_of(decision: Decision) -> dict[int, list[int]]:
 
 
 def _still_waiting(job_ids: Sequence[int]) -> dict[int, Job]:
-    """Return the jobs that still wait and are not held: a person may have come between."""
-    rows = Job.objects.filter(pk__in=job_ids, state__in=sorted(WAITING), held_at__isnull=True)
+    """Return the jobs that still wait: a person may have come between."""
+    rows = Job.objects.filter(pk__in=job_ids, state__in=sorted(WAITING))
     return {job.pk: job for job in rows.select_for_update().order_by("pk")}
 
 
@@ -218,7 +218,7 @@ def write(
             pending=len(seen.pending_ids), running=len(seen.snapshot.running.id),
             snapshot=blobs[0], plan=blobs[1], **timings,
         )  # fmt: skip
-        touched = set(wanted) | set(current) | set(placements) | timed_out
+        touched = {*wanted, *current, *placements, *timed_out, *seen.reserved}
         jobs = _still_waiting(sorted(touched)) if touched else {}
         open_rows = _open_reservations(sorted(touched)) if touched else {}
         _time_out(
@@ -226,13 +226,16 @@ def write(
             timeout_seconds,
             now=now,
         )
-        begins = {j: nodes for j, nodes in placements.items() if j in jobs}
+        # Put on hold since the snapshot: it neither starts nor holds.
+        free = {j for j, job in jobs.items() if job.held_at is None}
+        wanted = {j: members for j, members in wanted.items() if j in free}
+        begins = {j: nodes for j, nodes in placements.items() if j in free}
         _end_reservations(
             [r for j, r in open_rows.items() if j in begins], ReservationOutcome.STARTED, now=now
         )
         rest = {j: r for j, r in open_rows.items() if j not in begins and j not in timed_out}
         _hold(
-            {j: h for j, h in wanted.items() if j in jobs},
+            wanted,
             {j: h for j, h in current.items() if j in rest},
             rest, jobs, timeout_seconds, now=now,
         )  # fmt: skip

@@ -44,6 +44,8 @@ class Seen:
     pool_ids: list[int]
     # job id → [(rank, node id)], of open holds
     holds: dict[int, list[tuple[int, int]]]
+    # the jobs whose reservation stands, whether they hold anything now or not
+    reserved: frozenset[int] = frozenset()
 
 
 def ints(values: Iterable[Any]) -> engine.Ints:
@@ -232,4 +234,7 @@ def take_snapshot(cluster: Cluster, frame: Frame, *, now: datetime) -> Seen:
         tenant_ids=[t.pk for t in frame.tenants],
         pool_ids=snapshot.pools.id.tolist(),
         holds=holds,
+        reserved=frozenset(
+            snapshot.pending.id[snapshot.pending.reserved_since != engine.NONE].tolist()
+        ),
     )

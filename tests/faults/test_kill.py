@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from django.conf import settings
 
 from tests.conftest import FULL
 from tests.faults.stage import Stage, wait_until
@@ -48,7 +49,7 @@ class Driver:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.app = Celery(broker=stage.redis_url)
-        self.app.conf.task_ignore_result = True
+        self.app.conf.task_default_queue = settings.CELERY_TASK_DEFAULT_QUEUE
         self.cluster = stage.ask("SELECT id FROM backends_cluster")[0]
         self.worker = stage.worker()
         self.deaths = 0
