@@ -200,6 +200,7 @@ def _walks(field: Field, order: Ints, draft: Draft) -> Outcome:
     whole = Outcome()
     parents = tree.parent.tolist()
     weightless = tree.weightless.tolist()
+    zero = (field.snapshot.tenants.weight <= 0).tolist()
     bottom_up = [int(t) for level in reversed(tree.levels) for t in level]
     still_open = order[draft.reason[order] == NONE]
     of_pool = pending.pool[still_open]
@@ -209,11 +210,12 @@ def _walks(field: Field, order: Ints, draft: Draft) -> Outcome:
             continue
         used = held.used[:, pool].tolist()
         limits = Limits(
-            parents,
-            used,
-            held.ceiling[:, pool].tolist(),
-            held.guarantee[:, pool].tolist(),
-            weightless,
+            parents=parents,
+            used=used,
+            ceiling=held.ceiling[:, pool].tolist(),
+            guarantee=held.guarantee[:, pool].tolist(),
+            weightless=weightless,
+            zero=zero,
         )
         kept = None
         if not field.policy.lend_guarantee:

@@ -37,7 +37,16 @@ class Limits:
     used: list[int]  # moved by starts
     ceiling: list[int]
     guarantee: list[int]
-    weightless: list[bool]
+    weightless: list[bool]  # it, or one above it, weighs 0
+    zero: list[bool]  # it weighs 0 itself
+
+    def beyond(self, tenant: int, need: int) -> int:
+        """Find who of weight 0, the lowest first, would pass its guarantee by a job, -1: none."""
+        while tenant >= 0:
+            if self.zero[tenant] and self.used[tenant] + need > self.guarantee[tenant]:
+                return tenant
+            tenant = self.parents[tenant]
+        return NONE
 
 
 class Notes:

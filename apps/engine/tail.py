@@ -35,9 +35,24 @@ def judge_rest(
     available = np.where(at_ceiling, np.maximum(ceiling[over] - used[over], 0), usable)
     who = over
     if weightless.any() and (waited or bool((~weightless & ~at_ceiling).any())):
-        guarantee = np.array(limits.guarantee, dtype=np.int64)[tenant]
-        light = weightless & (used[tenant] + need > guarantee)
+        who = _beyond(limits, tenant, need, used)
+        light = who >= 0
+        who = np.where(light, who, over)
         reason = np.where(light, int(Reason.WEIGHTLESS), reason)
         need, available = np.where(light, NONE, need), np.where(light, NONE, available)
-        who = np.where(light, tenant, over)
     return reason, need, available, who
+
+
+def _beyond(limits: Limits, tenant: Ints, need: Ints, used: Ints) -> Ints:
+    """Find who of weight 0, the lowest first, would pass its guarantee by each job, -1: none."""
+    guarantee = np.array(limits.guarantee, dtype=np.int64)
+    zero = np.array(limits.zero, dtype=np.bool_)
+    parents = np.array(limits.parents, dtype=np.int64)
+    found = np.full(len(tenant), NONE, dtype=np.int64)
+    above = tenant
+    while (above >= 0).any():
+        passes = zero[above] & (found < 0) & (above >= 0)
+        passes &= used[above] + need > guarantee[above]
+        found[passes] = above[passes]
+        above = np.where(above >= 0, parents[above], NONE)
+    return found

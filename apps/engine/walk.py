@@ -94,15 +94,13 @@ class Walk:
     def _judge(self, k: int) -> None:
         tenant, need = self.tenant[k], self.size[k] * self.gpus[k]
         limits = self.limits
-        if (
-            self.waited
-            and limits.weightless[tenant]
-            and limits.used[tenant] + need > limits.guarantee[tenant]
-        ):
-            self._late(k)
-            self.light.append(k)
-            self.notes.say(k, WEIGHTLESS, tenant=tenant)
-            return
+        if self.waited and limits.weightless[tenant]:
+            light = limits.beyond(tenant, need)
+            if light != NONE:
+                self._late(k)
+                self.light.append(k)
+                self.notes.say(k, WEIGHTLESS, tenant=light)
+                return
         if self.limited:
             for above, ceiling in self._chain(tenant):
                 room = ceiling - limits.used[above]
@@ -288,7 +286,7 @@ class Walk:
         withheld = self.idle.total - self._budget(k)
         reason, usable = RESERVED, self.idle.total
         if self.behind is not None:
-            usable = self.behind.usable(self._short(k))
+            usable = self._usable_behind(self._short(k))
         if need > self.idle.total - withheld:
             reason = CAPACITY
         elif not self._fits(k):
@@ -419,7 +417,13 @@ class Walk:
             return np.full(len(jobs), self.idle.total, dtype=np.int64)
         limit, at = self.pending.limit[jobs], behind.kept.at
         short = (limit >= 0) & (self.now + limit <= at) & (at != NONE)
-        return np.where(short, behind.usable(True), behind.usable(False))
+        return np.where(short, self._usable_behind(True), self._usable_behind(False))
+
+    def _usable_behind(self, short: bool) -> int:
+        """Return what a job behind the reservation could use now."""
+        if self.behind is None or self.policy.backfill == "none":
+            return 0
+        return self.behind.usable(short)
 
     def _settle(self) -> None:
         """Plan again after what started behind, until another run would change nothing."""
