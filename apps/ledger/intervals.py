@@ -111,7 +111,7 @@ def open_members(attempts: Sequence[Attempt], *, first_look_us: int) -> None:
     cluster_id = begun[0].job.cluster_id
     factors = _factors(begun)
     out = _nodes_out(cluster_id, begun)
-    rows: list[Interval] = []
+    rows: list[tuple[Any, ...]] = []
     changes: list[Change] = []
     for attempt in begun:
         assert attempt.started_at is not None  # noqa: S101  filtered above; tells mypy
@@ -120,27 +120,18 @@ def open_members(attempts: Sequence[Attempt], *, first_look_us: int) -> None:
         factor = factors[job.priority_class_id]
         members = list(attempt.members.all())
         rows += [
-            Interval(
-                cluster_id=cluster_id,
-                pool_id=job.pool_id,
-                kind=IntervalKind.MEMBER,
-                node_id=member.node_id,
-                tenant_id=job.tenant_id,
-                job_id=job.pk,
-                attempt_id=attempt.pk,
-                rank=member.rank,
-                gpus=job.gpus_per_member,
-                start_us=start_us,
-                usage_factor=factor,
-                on_drained=member.node_id in out,
+            (
+                cluster_id, job.pool_id, "member", "", member.node_id, job.tenant_id, job.pk,
+                attempt.pk, member.rank, job.gpus_per_member, start_us, factor,
+                member.node_id in out, False,
             )
             for member in members
-        ]
+        ]  # fmt: skip
         gpus = len(members) * job.gpus_per_member
         changes.append(Change(job.tenant_id, job.pool_id, gpus * factor, start_us))
-    Interval.objects.bulk_create(rows, batch_size=1000)
+    sql.write_many(sql.ADD_INTERVAL, rows)
     book(cluster_id, changes)
-    lower_mark(cluster_id, min(row.start_us for row in rows))
+    lower_mark(cluster_id, min(change.at_us for change in changes))
 
 
 def close_members(ends: Mapping[int, int]) -> None:
@@ -249,12 +240,14 @@ def set_marks(
             ended.append((max(start_us, at_us), pk))
     if ended or wanted:
         sql.write_many(sql.SET_END, ended)
-        Interval.objects.bulk_create(_marks(cluster, wanted, at_us), batch_size=1000)
+        sql.write_many(sql.ADD_INTERVAL, _marks(cluster, wanted, at_us))
         lower_mark(cluster.pk, at_us)
 
 
-def _marks(cluster: Cluster, wanted: Mapping[tuple[str, int], int], at_us: int) -> list[Interval]:
-    """Return new marks with the pool, and where there is one the tenant and the job."""
+def _marks(
+    cluster: Cluster, wanted: Mapping[tuple[str, int], int], at_us: int
+) -> list[tuple[Any, ...]]:
+    """Return new marks, in columns, with the pool, and where there is one the tenant and the job."""
     pools = dict(
         Node.objects.filter(pk__in=[pk for state, pk in wanted if state == STRANDED]).values_list(
             "pk", "pool_id"
@@ -266,26 +259,19 @@ def _marks(cluster: Cluster, wanted: Mapping[tuple[str, int], int], at_us: int) 
             pk__in={pk for state, pk in wanted if state != STRANDED}
         ).values_list("pk", "job__pool_id", "job__tenant_id", "job_id")
     }
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for (state, pk), gpus in wanted.items():
-        of: dict[str, Any]
+        node_id = tenant_id = job_id = attempt_id = None
         if state == STRANDED:
-            of = {"node_id": pk, "pool_id": pools[pk]}
+            node_id, pool_id = pk, pools[pk]
         else:
-            pool_id, tenant_id, job_id = jobs[pk]
-            of = {
-                "attempt_id": pk, "pool_id": pool_id, "tenant_id": tenant_id, "job_id": job_id,
-            }  # fmt: skip
+            attempt_id, (pool_id, tenant_id, job_id) = pk, jobs[pk]
         rows.append(
-            Interval(
-                cluster=cluster,
-                kind=IntervalKind.MARK,
-                state=state,
-                gpus=gpus,
-                start_us=at_us,
-                **of,
+            (
+                cluster.pk, pool_id, "mark", state, node_id, tenant_id, job_id,
+                attempt_id, None, gpus, at_us, 1.0, False, False,
             )
-        )
+        )  # fmt: skip
     return rows
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
+from typing import Any
 
 import numpy as np
 from django.db.models import F, Min, Sum
@@ -94,7 +95,7 @@ def roll_up(cluster: Cluster, *, until_us: int) -> int:
     if until < since + LEAST_QUARTERS * QUARTER_US:
         return 0
     edges = range(since, until + 1, QUARTER_US)
-    RollUp.objects.bulk_create(_rolled(cluster, edges), batch_size=2000)
+    sql.write_many(sql.ADD_ROLLUP, _rolled(cluster, edges))
     mark.until_us = until
     mark.save()
     follow_policy(cluster)
@@ -128,24 +129,17 @@ def reprice(price: Price) -> None:
         if quarter < mark:
             RollUp.objects.filter(pool=pool, quarter_us=quarter).delete()
             again = _rolled(pool.cluster, [quarter, quarter + QUARTER_US])
-            RollUp.objects.bulk_create(row for row in again if row.pool_id == pool.pk)
+            sql.write_many(sql.ADD_ROLLUP, [row for row in again if row[2] == pool.pk])
 
 
-def _rolled(cluster: Cluster, edges: Sequence[int]) -> list[RollUp]:
+def _rolled(cluster: Cluster, edges: Sequence[int]) -> list[tuple[Any, ...]]:
+    """Return the rows of whole quarter-hours, in the columns of ``sql.ADD_ROLLUP``."""
     sums: list[Counter[Key]] = [Counter() for _ in edges[1:]]
     _add_raw(sums, cluster, edges, edges[0], edges[-1])
     return [
-        RollUp(
-            cluster=cluster,
-            quarter_us=quarter,
-            pool_id=pool_id,
-            price_id=price_id,
-            tenant_id=tenant_id,
-            state=state,
-            gpu_us=gpu_us,
-        )
+        (cluster.pk, quarter, *key, gpu_us)
         for quarter, counter in zip(edges, sums, strict=False)
-        for (pool_id, price_id, tenant_id, state), gpu_us in counter.items()
+        for key, gpu_us in counter.items()
     ]
 
 

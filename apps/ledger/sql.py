@@ -55,6 +55,18 @@ PIECES = """
     SELECT id, kind, attempt_id, cluster_id, tenant_id, pool_id, gpus, usage_factor, start_us, end_us
     FROM ledger_interval WHERE kind IN ('member', 'mark') AND attempt_id IN ({})
 """
+INTERVAL_COLUMNS = (
+    "cluster_id", "pool_id", "kind", "state", "node_id", "tenant_id", "job_id", "attempt_id",
+    "rank", "gpus", "start_us", "usage_factor", "on_drained", "assumed",
+)  # fmt: skip
+ADD_INTERVAL = f"""
+    INSERT INTO ledger_interval ({", ".join(INTERVAL_COLUMNS)})
+    VALUES ({places(INTERVAL_COLUMNS)})
+"""  # noqa: S608  names of our own
+ADD_ROLLUP = """
+    INSERT INTO ledger_rollup (cluster_id, quarter_us, pool_id, price_id, tenant_id, state, gpu_us)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)
+"""
 SET_END = "UPDATE ledger_interval SET end_us = %s WHERE id = %s"
 MARK = "SELECT until_us FROM ledger_rollupmark WHERE cluster_id = %s"
 LOWER_MARK = "UPDATE ledger_rollupmark SET until_us = %s WHERE cluster_id = %s AND until_us > %s"
