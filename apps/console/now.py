@@ -76,12 +76,15 @@ def blocks_of(
     whole = apportion([rate * 100 for rate in known], round_cents(sum(known, Fraction(0))))
     totals = iter(whole)
     blocks = []
+    noted: set[int] = set()
     for (cluster, now), rate in zip(now_of, rates, strict=True):
+        note = "" if cluster.pk in noted else _note(cluster, wall)
+        noted.add(cluster.pk)
         cents = None
         if rate is not None:
             parts = [(now.per_hour(state) or Fraction(0)) * 100 for state in STATES]
             cents = dict(zip(STATES, apportion(parts, next(totals)), strict=True))
-        blocks.append(_block(cluster, now, cents, waiting, url_of, wall))
+        blocks.append(_block(cluster, now, cents, waiting, url_of, wall, note))
     return blocks
 
 
@@ -92,6 +95,7 @@ def _block(
     waiting: Mapping[int, int],
     url_of: Mapping[int, str],
     wall: datetime,
+    note: str,
 ) -> PoolBlock:
     texts = {} if cents is None else {s: f"{cents_text(c)}/h" for s, c in cents.items()}
     price = None
@@ -120,7 +124,7 @@ def _block(
         bar,
         " · ".join(about),
         " · ".join(filter(None, right)),
-        _note(cluster, wall),
+        note,
     )
 
 

@@ -30,6 +30,7 @@ from apps.console.ranges import Span
 from apps.console.scope import Option, Scope, Segment
 from apps.console.views_waterfall import WaterfallPage, exact
 from apps.jobs.models import Job
+from apps.jobs.states import WAITING
 from apps.ledger.reports import Amount
 from apps.ledger.selectors import Prices
 from apps.ledger.waits import GangWait, gang_waits
@@ -106,16 +107,20 @@ class JobWaterfallPage(WaterfallPage):
             )
             for wait in self.waits
         ]
-        name = show.cut(show.spoken(self.job.name))
         return {
             "job": self.job,
             "gang": gang,
-            "answer": gang.sentence
-            if gang is not None
-            else f"{name} never held GPUs while it waited.",
+            "answer": gang.sentence if gang is not None else self.nothing_held(),
             "segment": Segment("Attempt", tuple(options)) if len(options) > 1 else None,
             "job_url": reverse("console:job", args=[self.job.pk]),
         }
+
+    def nothing_held(self) -> str:
+        """Say that no member held a GPU before the start."""
+        name = show.cut(show.spoken(self.job.name))
+        if self.job.state in WAITING:
+            return f"{name} waits and holds no GPU yet."
+        return f"{name} never held GPUs while it waited."
 
     def export(self) -> Export:
         """Return what each member held, of all the job's reservations."""

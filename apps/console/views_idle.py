@@ -15,6 +15,7 @@ from apps.common import show
 from apps.common.errors import Invalid
 from apps.common.time import from_us, to_us
 from apps.console import idle_tables, marks, ranges
+from apps.console.clocks import reading_time
 from apps.console.idle_words import Words
 from apps.console.money_seen import sees_money
 from apps.console.pages import Crumb, Export, Foot, Page
@@ -40,6 +41,10 @@ class IdlePage(Page):
     template = "console/idle.html"
     parameters = frozenset({"range", "from", "to", "unit", "tenant"})
     refresh = 0
+
+    def settle(self) -> None:
+        """Choose the time that ranges end at."""
+        self.now = reading_time(self.scope.clusters, self.now)
 
     # What is asked --------------------------------------------------------------------------------
 
@@ -175,6 +180,7 @@ class IdlePage(Page):
 
     def build(self) -> dict[str, Any]:
         """Return the template's context."""
+        self.settle()
         words, report = self.words, self.report
         return {
             "answer": words.answer(),
@@ -338,6 +344,7 @@ class IdlePage(Page):
 
     def export(self) -> Export:
         """Return what each tenant, or nobody, held in each state: figures as shown."""
+        self.settle()
         currency = f"cost_{settings.CURRENCY.lower()}"
         columns = ["holder", "tenant", "state", "gpu_hours"]
         if self.shows_money:

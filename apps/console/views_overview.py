@@ -6,7 +6,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -21,6 +20,7 @@ from apps.common.money import scaled
 from apps.common.time import to_us
 from apps.console import hourly, marks
 from apps.console.alarms import alarms_of
+from apps.console.clocks import reading_time
 from apps.console.hourly import Hour
 from apps.console.money_seen import sees_money
 from apps.console.now import PoolBlock, blocks_of, cents_text, gpus_text, jobs_words
@@ -126,13 +126,8 @@ class OverviewPage(Page):
     @cached_property
     def hours(self) -> list[Hour]:
         zone = show.zone()
-        return hourly.hours_of(self.scope.pools, now_us=to_us(self.figure_now), zone=zone)
-
-    @property
-    def figure_now(self) -> datetime:
-        """Return the time the figure ends at: the cluster's, or over several the latest look."""
-        looks = [c.observed_at for c in self.scope.clusters if c.observed_at is not None]
-        return max(looks, default=self.now)
+        now = reading_time(self.scope.clusters, self.now)
+        return hourly.hours_of(self.scope.pools, now_us=to_us(now), zone=zone)
 
     @cached_property
     def next(self) -> list[Verdict]:

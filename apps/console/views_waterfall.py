@@ -16,6 +16,7 @@ from apps.common.errors import Invalid
 from apps.common.money import round_half_up, scaled
 from apps.common.time import MICROSECOND, from_us, to_us
 from apps.console import drawings, ranges
+from apps.console.clocks import reading_time
 from apps.console.drawings import Mini
 from apps.console.filters import Chips, Filter, chips_of
 from apps.console.gangs import (
@@ -71,6 +72,10 @@ class WaterfallPage(Page):
     heading = "Reservation waterfall"
     template = "console/waterfall.html"
     parameters = frozenset({"tenant", "range", "outcome", "job"})
+
+    def settle(self) -> None:
+        """Choose the time that ranges end at."""
+        self.now = reading_time(self.scope.clusters, self.now)
 
     # What is asked ------------------------------------------------------------------------------
 
@@ -177,6 +182,7 @@ class WaterfallPage(Page):
 
     def build(self) -> dict[str, Any]:
         """Return the template's context."""
+        self.settle()
         rows = [self.row(wait) for wait in self.waits[:ROWS_SHOWN]]
         left = self.waits[ROWS_SHOWN:]
         return {
@@ -330,6 +336,7 @@ class WaterfallPage(Page):
 
     def export(self) -> Export:
         """Return the gangs the reader sees, exact, costliest first."""
+        self.settle()
         cost = f"cost_{settings.CURRENCY.lower()}"
         columns = [
             "job", "name", "tenant", "cluster", "pool", "attempt", "outcome", "members",
