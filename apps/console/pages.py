@@ -25,7 +25,7 @@ from apps.backends.models import Cluster
 from apps.common import show
 from apps.common.errors import Invalid
 from apps.console.people import viewer_of
-from apps.console.query import Query
+from apps.console.query import PAGING, Query
 from apps.console.scope import PARAMETERS, Scope, Switcher, read_scope, switchers_of
 from apps.console.stamps import Stamp, stamp_of
 from apps.queues.models import ClusterPolicy
@@ -124,7 +124,9 @@ class Page(LoginRequiredMixin, View):
         """Answer with the page, or its rows."""
         self.viewer = viewer_of(request)
         try:
-            self.query = Query(request, self.parameters | (PARAMETERS if self.scoped else set()))
+            known = self.parameters | (PARAMETERS if self.scoped else frozenset())
+            # An export has all pages: where a page of them starts means nothing to it.
+            self.query = Query(request, known if self.form == "html" else known - PAGING)
             self.scope = read_scope(request, self.query)
             self.now = self.scope.now
             if self.form != "html":

@@ -73,7 +73,9 @@ def linked(facts: Mapping[str, Any], when: Callable[[datetime], str]) -> SafeStr
     return format_html("{}{}{}", _escaped(before), name, conditional_escape(after))
 
 
-DECIDING = re.compile(r"(?<![^\s(])\d[\d,]*[^;.,]*(?:; [\d,]+ (?:is|are) free)?")
+DECIDING = re.compile(
+    r"^On hold|(?<![^\s(])(?:weight )?\d[\d,]*[^;.,:]*(?:; [\d,]+ (?:is|are) free)?"
+)
 
 
 def _escaped(text: str) -> SafeString:

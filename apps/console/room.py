@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from django.db.models import Sum, Value
+from django.db.models import F, QuerySet, Sum, Value
 
 from apps.backends.models import Node, NodeState, Pool
 from apps.ledger.models import Interval, IntervalKind
@@ -26,6 +27,11 @@ class Room:
         return max(0, self.up - self.used - self.held - self.foreign)
 
 
+def _sums(rows: QuerySet[Any], column: str) -> QuerySet[Any, tuple[str, int | None]]:
+    """Return the sum of a column by what a row is."""
+    return rows.order_by().values("what").annotate(total=Sum(column)).values_list("what", "total")
+
+
 def room_in(pools: Iterable[Pool]) -> Room:
     """Return the room in some pools; one query."""
     chosen = [pool.pk for pool in pools]
@@ -36,14 +42,10 @@ def room_in(pools: Iterable[Pool]) -> Room:
         kind__in=[IntervalKind.MEMBER, IntervalKind.HOLD],
         on_drained=False,
     )
-    rows = (
-        nodes.order_by()
-        .values_list(Value("up"), Sum("gpus"))
-        .union(
-            nodes.order_by().values_list(Value("foreign"), Sum("foreign_gpus")),
-            held.order_by().values_list("kind", Sum("gpus")),
-            all=True,
-        )
+    rows = _sums(nodes.annotate(what=Value("up")), "gpus").union(
+        _sums(nodes.annotate(what=Value("foreign")), "foreign_gpus"),
+        _sums(held.annotate(what=F("kind")), "gpus"),
+        all=True,
     )
     gpus = {str(kind): total or 0 for kind, total in rows}
     return Room(

@@ -30,13 +30,13 @@ SHORTEST, LONGEST = 10, 300
 
 
 class ReasonForm(forms.Form):
-    """Why: it stands in the job's story."""
+    """Why: it stands in the job’s story."""
 
     reason = forms.CharField(
         min_length=SHORTEST,
         max_length=LONGEST,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=f"{SHORTEST} to {LONGEST} characters; it stands in the job's story.",
+        help_text=f"{SHORTEST} to {LONGEST} characters; it stands in the job’s story.",
         error_messages={
             "required": f"Say why, in {SHORTEST} characters or more.",
             "min_length": f"Say why, in {SHORTEST} characters or more.",
@@ -111,7 +111,7 @@ class Confirm(LoginRequiredMixin, View):
     template: ClassVar[str] = "console/confirm.html"
 
     def _job(self, request: HttpRequest, pk: int) -> tuple[Job, Verb]:
-        """Return the job; another team's is the same 404 as none, one's own may be a 403."""
+        """Return the job; another team’s is the same 404 as none, one's own may be a 403."""
         verb = VERBS[self.verb]
         rows = jobs_visible_to(request.user).select_related("tenant", "cluster", "pool", "held_by")
         job = rows.filter(pk=pk).first() if pk < 2**63 else None

@@ -223,7 +223,7 @@ class QueuePage(Page):
         start, _ = likely_start(first, verdict, self.now)
         when = f", likely {start}" if start != "no estimate" else ""
         place = (
-            "" if verdict.position == 0 else f" of them, {ordinal(verdict.position + 1)} in line"
+            "" if verdict.position == 0 else f" of them, {ordinal(verdict.position + 1)} in line,"
         )
         link = format_html(
             '<a href="{}">{}</a>', reverse("console:job", args=[first.pk]), shown_name(first.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,6 @@ from apps.jobs.models import Job
 from apps.queues.models import PriorityClass
 from apps.scheduling.models import Tick, Verdict
 from apps.tenants.models import Membership, Tenant
-
-PASSWORD = "rollcall"
 
 
 @pytest.fixture
@@ -43,9 +42,8 @@ def world(db: None, now: datetime) -> SimpleNamespace:
         "vision/generative": _tenant("vision/generative", now, vision),
     }
     people = {
-        name: User.objects.create_user(
-            name,
-            password=PASSWORD,
+        name: User.objects.create(
+            username=name,
             is_admin=name == "admin",
             is_staff=name == "admin",
             is_superuser=name == "admin",
@@ -87,11 +85,15 @@ def world(db: None, now: datetime) -> SimpleNamespace:
 def make_job(world: SimpleNamespace, now: datetime) -> Callable[..., Job]:
     """Make a job of a tenant; with ``place`` it is judged by the newest tick."""
 
+    # Far from any other number of a page.
+    numbers = count(48_101)
+
     def make(
         name: str = "train", tenant: str = "nlp", *, place: int | None = None, **more: Any
     ) -> Job:
         verdict = more.pop("verdict", {})
         values: dict[str, Any] = {
+            "id": next(numbers),
             "name": name,
             "tenant": world.tenants[tenant],
             "cluster": world.cluster,
@@ -113,7 +115,7 @@ def make_job(world: SimpleNamespace, now: datetime) -> Callable[..., Job]:
             Verdict.objects.create(
                 job=job,
                 cluster=world.cluster,
-                tick=world.tick,
+                tick_id=world.tick.pk,
                 position=place,
                 **(columns | verdict),
             )
