@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = FILE["services"]
 OURS = ("migrate", "web", "worker", "beat")
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 def filled_in(value: str, given: dict[str, str]) -> str:
