@@ -1,0 +1,122 @@
+"""The submit form: what is typed is checked where it stands, and sent once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.test import Client
+
+from apps.jobs.models import Job
+
+AsUser = Callable[[str], Client]
+
+
+@pytest.fixture
+def typed(world: SimpleNamespace) -> dict[str, Any]:
+    return {
+        "name": "llama-70b-sft", "tenant": world.tenants["nlp/alignment"].pk, "pool": world.pool.pk,
+        "size": "4", "gpus_per_member": "8", "topology": "rack", "limit": "4h",
+        "priority_class": "", "nice": "", "runtime": "10m", "outcome": "failed",
+        "checkpoint_every": "", "utilisation": "0.5", "key": "a" * 32,
+    }  # fmt: skip
+
+
+def test_a_job_is_submitted_as_typed_and_the_answer_is_its_page(
+    as_user: AsUser, typed: dict[str, Any], world: SimpleNamespace
+) -> None:
+    answer = as_user("bob").post("/jobs/new/", typed)
+
+    job = Job.objects.get()
+    world.cluster.refresh_from_db()
+    assert answer["Location"] == f"/jobs/{job.pk}/"
+    assert (job.name, job.size, job.gpus_per_member, job.topology) == (
+        "llama-70b-sft",
+        4,
+        8,
+        "rack",
+    )
+    assert (job.limit_seconds, job.nice, job.submitted_by.username) == (14_400, 0, "bob")
+    assert (job.workload["runtime"], job.workload["outcome"]) == (600, "failed")
+    assert job.workload["utilisation"] == 0.5
+    assert world.cluster.tick_requested_at is not None
+
+
+def test_the_same_form_sent_twice_is_one_job_and_with_other_values_none(
+    as_user: AsUser, typed: dict[str, Any]
+) -> None:
+    client = as_user("bob")
+
+    first, second = client.post("/jobs/new/", typed), client.post("/jobs/new/", typed)
+    other = client.post("/jobs/new/", typed | {"name": "other"})
+
+    assert first["Location"] == second["Location"]
+    assert other.status_code == 422
+    assert "This form was sent before with other values." in other.content.decode()
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("name", "", "required"), ("name", "x" * 10_000, "10,000 characters"),
+        ("size", "0", "size must be 1 to"), ("size", "many", "whole number"),
+        ("gpus_per_member", "-1", "must be 1 to"), ("gpus_per_member", "", "required"),
+        ("limit", "soon", "such as 90s"), ("limit", "0s", "must be positive"),
+        ("nice", "1e9", "whole number"), ("topology", "moon", "moon"),
+        ("utilisation", "2", "must be from 0 to 1"), ("checkpoint_every", "0s", "at least 1 second"),
+        ("tenant", "", "required"), ("pool", "999999", "valid choice"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_under_its_field_and_on_top(
+    as_user: AsUser, typed: dict[str, Any], field: str, value: str, said: str
+) -> None:
+    answer = as_user("bob").post("/jobs/new/", typed | {field: value})
+
+    html = answer.content.decode()
+    assert answer.status_code == 422
+    assert Job.objects.count() == 0
+    under = html.partition(f'id="id_{field}_error"')[2].partition("</ul>")[0]
+    assert said in under
+    assert f'href="#id_{field}"' in html
+    assert "data-autofocus" in html
+
+
+@pytest.mark.parametrize("who", ["alice", "bob"])
+def test_nobody_submits_for_a_team_that_is_not_theirs(
+    as_user: AsUser, typed: dict[str, Any], world: SimpleNamespace, who: str
+) -> None:
+    client = as_user(who)
+
+    answer = client.post("/jobs/new/", typed | {"tenant": world.tenants["vision"].pk})
+
+    assert answer.status_code == 422
+    assert Job.objects.count() == 0
+    assert "vision" not in client.get("/jobs/new/").content.decode()
+
+
+def test_a_stranger_is_told_why_there_is_no_form(as_user: AsUser, typed: dict[str, Any]) -> None:
+    html = as_user("carol").get("/jobs/new/").content.decode()
+
+    assert "You belong to no team yet" in html
+    assert "Submit 1 job" not in html
+
+
+def test_a_gang_larger_than_its_pool_is_taken_and_told_at_once(
+    as_user: AsUser, typed: dict[str, Any]
+) -> None:
+    answer = as_user("bob").post("/jobs/new/", typed | {"size": "33", "topology": "none"})
+
+    said = [str(message) for message in get_messages(answer.wsgi_request)]
+    assert Job.objects.get().size == 33
+    assert said[1].startswith("It never fits: needs 264 GPUs; h100 has 32")
+
+
+@pytest.mark.parametrize("name", ["<i>x</i>", "שלום עולם", "🐘", "مرحبا"])
+def test_any_name_is_kept_as_typed(as_user: AsUser, typed: dict[str, Any], name: str) -> None:
+    as_user("bob").post("/jobs/new/", typed | {"name": f" {name} "})
+
+    assert Job.objects.get().name == name
