@@ -102,7 +102,7 @@ def snapshot(nodes: int, tenants: int, pending: int, *, load: float = 0.0) -> Sn
     )
 
 
-def seconds(shot: Snapshot, policy: Policy, repeat: int = 3) -> float:
+def seconds(shot: Snapshot, policy: Policy, repeat: int = 5) -> float:
     """Time a cycle, the best of a few."""
     best = float("inf")
     for _ in range(repeat):

@@ -35,7 +35,7 @@ def _check(cluster: Any) -> dict[str, int]:
     from apps.ledger.usage import rebuild_usage
 
     ended = Move.objects.filter(after__in=sorted(TERMINAL)).values("job").annotate(n=Count("id"))
-    drift = max((abs(row.drift) for row in rebuild_usage(cluster)), default=0.0)
+    drift = max((abs(row.gpu_hours) for row in rebuild_usage(cluster)), default=0.0)
     return {
         "jobs": Job.objects.count(),
         "ended": Job.objects.filter(state__in=sorted(TERMINAL)).count(),

@@ -82,6 +82,7 @@ def _measure() -> dict[str, float]:
         renew(lease)
         began = time.perf_counter()
         tick = pass_once(cluster, backend, lease, now=NOW + timedelta(seconds=2 * k))
+        assert tick is not None
         times.append(time.perf_counter() - began)
         parts.append((tick.observe_ms / 1e3, tick.decide_ms / 1e3))
     middle = sorted(range(TICKS), key=times.__getitem__)[TICKS // 2]

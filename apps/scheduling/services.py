@@ -14,6 +14,8 @@ from apps.backends.models import Cluster
 from apps.backends.port import Backend, BackendError
 from apps.common.time import to_us
 from apps.jobs.arrivals import submit_due
+from apps.jobs.models import Job
+from apps.jobs.states import WAITING
 from apps.ledger.intervals import set_marks
 from apps.ledger.rollup import roll_up
 from apps.scheduling import steps
@@ -42,6 +44,22 @@ def _decide(cluster: Cluster, frames: Frames, *, now: datetime) -> Decision:
         return decide(cluster, frames.get(), now=now)
 
 
+def _decide_and_write(
+    cluster: Cluster, lease: Lease, frames: Frames, *, now: datetime, observe_ms: float, show: bool
+) -> tuple[Tick, dict[int, int]]:
+    """Decide and write it down; return the Tick, and the GPUs stranded by node."""
+    began = time.perf_counter()
+    steps.reached("decide")
+    decision = _decide(cluster, frames, now=now)
+    timings = {"observe_ms": observe_ms, "decide_ms": (time.perf_counter() - began) * 1e3}
+    timeout = frames.get().policy_row.gang_timeout_seconds
+    steps.reached("write")
+    tick = write(
+        cluster, decision, lease, now=now, timeout_seconds=timeout, timings=timings, show=show
+    )
+    return tick, stranded_of(decision)
+
+
 def pass_once(
     cluster: Cluster,
     backend: Backend,
@@ -50,43 +68,30 @@ def pass_once(
     now: datetime,
     show: bool = True,
     frames: Frames | None = None,
-) -> Tick:
+) -> Tick | None:
     """Observe, decide and act once at the cluster's time ``now``.
 
     ``frames`` keeps what rarely changes from one tick to the next.
-    ``show`` writes the verdicts that pages read; a virtual clock that hurries skips most.
+    ``show`` writes the verdicts that pages read; a virtual clock that hurries skips most. Without
+    it, and with nobody waiting, there is nothing to decide: no Tick is written, None is returned.
     """
     began = time.perf_counter()
     steps.reached("observe")
     submit_due(cluster, now=now)
     observe(cluster, backend, lease, now=now)
     samples = backend.utilisation(now=now)
-    seen_at = time.perf_counter()
-    steps.reached("decide")
-    frames = frames or Frames(cluster)
-    decision = _decide(cluster, frames, now=now)
-    decided_at = time.perf_counter()
-    steps.reached("write")
-    timings = {
-        "observe_ms": (seen_at - began) * 1e3,
-        "decide_ms": (decided_at - seen_at) * 1e3,
-    }
-    timeout = frames.get().policy_row.gang_timeout_seconds
-    tick = write(
-        cluster, decision, lease, now=now, timeout_seconds=timeout, timings=timings, show=show
-    )
+    observe_ms = (time.perf_counter() - began) * 1e3
+    tick, stranded = None, dict[int, int]()
+    if show or Job.objects.filter(cluster=cluster, state__in=sorted(WAITING)).exists():
+        tick, stranded = _decide_and_write(
+            cluster, lease, frames or Frames(cluster), now=now, observe_ms=observe_ms, show=show
+        )
     steps.reached("act")
     act(cluster, backend, lease, now=now)
     steps.reached("book")
     with fenced(lease):
         idle, unknown = held_idle_of(cluster, samples)
-        set_marks(
-            cluster,
-            at_us=to_us(now),
-            held_idle=idle,
-            stranded=stranded_of(decision),
-            unknown=unknown,
-        )
+        set_marks(cluster, at_us=to_us(now), held_idle=idle, stranded=stranded, unknown=unknown)
         roll_up(cluster, until_us=to_us(now))
     return tick
 

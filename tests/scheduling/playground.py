@@ -36,7 +36,9 @@ class Playground:
         assert lease is not None
         renew(lease, clock_now=now)
         self.cluster.clock_now = now
-        return pass_once(self.cluster, backend_of(self.cluster), lease, now=now)
+        tick = pass_once(self.cluster, backend_of(self.cluster), lease, now=now)
+        assert tick is not None
+        return tick
 
     @staticmethod
     def at(seconds: float) -> datetime:

@@ -79,12 +79,12 @@ def _check_running(scenario: Scenario) -> None:
     used: defaultdict[str, int] = defaultdict(int)
     for job in scenario.jobs:
         place = Place(scenario.file, f"jobs.{job.name}")
+        if job.state == "running" and job.started > scenario.now:
+            raise place.wrong("started", "is after now")
         if job.submitted > scenario.now:
             raise place.wrong("submitted", "is after now: write an event")
         if job.state != "running":
             continue
-        if job.started > scenario.now:
-            raise place.wrong("started", "is after now")
         for name in job.on:
             _refer(place, "on", name, nodes)
             if nodes[name]["pool"] != job.pool:

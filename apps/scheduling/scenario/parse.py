@@ -270,6 +270,7 @@ def _later(now: datetime) -> dict[str, Field]:
 def _paths(place: Place, key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise place.wrong(key, "must be a table of paths")
+    place = Place(place.file, f"{place.table}.{key}")
     for path, wanted in value.items():
         if not isinstance(wanted, str | bool | int | float):
             raise place.wrong(path, "must be a number, a string, true or false")
@@ -282,6 +283,7 @@ def _expect(data: Mapping[str, Any], file: str, now: datetime) -> dict[str, Any]
     def waits(place: Place, key: str, value: Any) -> dict[str, str]:
         if not isinstance(value, Mapping):
             raise place.wrong(key, "must be a table of reason codes")
+        place = Place(place.file, f"{place.table}.{key}")
         return {job: text(place, job, code) for job, code in value.items()}
 
     def later(place: Place, key: str, value: Any) -> list[dict[str, Any]]:

@@ -124,7 +124,10 @@ def _claim(cluster: Cluster) -> Lease:
 def _decide(stage: Stage, lease: Lease, at: datetime) -> Tick:
     renew(lease, clock_now=at)
     stage.cluster.clock_now = at
-    return pass_once(stage.cluster, backend_of(stage.cluster), lease, now=at)
+    tick = pass_once(stage.cluster, backend_of(stage.cluster), lease, now=at)
+    if tick is None:
+        raise RuntimeError("a tick that shows is written")
+    return tick
 
 
 def _play(scenario: Scenario) -> Outcome:
