@@ -1,0 +1,83 @@
+"""Every scenario, our own and the shared ones, through the tick that production runs."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apps.scheduling.scenario import ScenarioError, failures, play, read
+
+ROOT = Path(__file__).parents[2]
+OWN = sorted((ROOT / "tests" / "engine" / "scenarios").glob("*.toml"))
+SHARED = sorted((ROOT.parent / "shared" / "scenarios").glob("*.toml"))
+ABSENT: list[Any] = [
+    pytest.param(None, marks=pytest.mark.skip(reason="../shared is absent"), id="absent")
+]
+
+
+def preemption_of(path: Path) -> str:
+    return str(tomllib.loads(path.read_text()).get("policy", {}).get("preemption", "none"))
+
+
+PLAYED = [path for path in SHARED if preemption_of(path) == "none"]
+LATER = [path for path in SHARED if preemption_of(path) != "none"]
+
+
+def name_of(path: Path | None) -> str | None:
+    return None if path is None else path.stem
+
+
+def test_there_are_scenarios_of_our_own_each_with_its_rule_and_source() -> None:
+    scenarios = [read(path) for path in OWN]
+
+    assert len(scenarios) >= 25
+    assert all(scenario.title != scenario.file for scenario in scenarios)
+    assert [s.file for s in scenarios if not s.source] == []
+    assert len({scenario.title for scenario in scenarios}) == len(scenarios)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", OWN, ids=name_of)
+def test_a_scenario_of_our_own_holds(path: Path) -> None:
+    scenario = read(path)
+
+    assert failures(scenario, play(scenario)) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", PLAYED or ABSENT, ids=name_of)
+def test_a_shared_scenario_holds(path: Path) -> None:
+    scenario = read(path)
+
+    assert failures(scenario, play(scenario)) == []
+
+
+@pytest.mark.parametrize("path", LATER or ABSENT, ids=name_of)
+def test_a_scenario_that_needs_preemption_is_refused_by_name(path: Path) -> None:
+    with pytest.raises(ScenarioError) as error:
+        read(path)
+
+    message = str(error.value)
+    assert path.name in message
+    assert "[policy] preemption" in message
+    assert repr(preemption_of(path)) in message
+    assert "not built yet" in message
+
+
+@pytest.mark.django_db
+def test_playing_twice_gives_the_same_answer_and_leaves_nothing_behind() -> None:
+    from apps.backends.models import Cluster
+    from apps.jobs.models import Job
+    from apps.tenants.models import Tenant
+
+    scenario = read(next(path for path in OWN if path.stem == "reserved-for-until"))
+
+    first, second = play(scenario), play(scenario)
+
+    assert first.last == second.last
+    assert not Cluster.objects.exists()
+    assert not Job.objects.exists()
+    assert not Tenant.objects.exists()
