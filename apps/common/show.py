@@ -72,10 +72,11 @@ def money(value: Number) -> str:
 
 def gpu_hours(value: Number, *, unit: bool = True) -> str:
     """Write GPU-hours: two decimals, none from 10,000 on; GPU-seconds below a GPU-minute."""
-    if unit and 0 < abs(value) < Fraction(1, 60):
-        seconds = value * 3600
+    size = abs(Fraction(value))
+    if unit and 0 < size < Fraction(1, 60):
+        seconds = Fraction(value) * 3600
         return f"{decimals(seconds, 0 if abs(seconds) >= 1 else 2)} GPU-s"
-    text = decimals(value, 0 if abs(value) >= 10_000 else 2)
+    text = decimals(value, 0 if size >= 10_000 else 2)
     return f"{text} GPUh" if unit else text
 
 

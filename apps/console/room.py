@@ -29,7 +29,10 @@ class Room:
 
 def _sums(rows: QuerySet[Any], column: str) -> QuerySet[Any, tuple[str, int | None]]:
     """Return the sum of a column by what a row is."""
-    return rows.order_by().values("what").annotate(total=Sum(column)).values_list("what", "total")
+    sums: QuerySet[Any, tuple[str, int | None]] = (
+        rows.order_by().values("what").annotate(total=Sum(column)).values_list("what", "total")
+    )
+    return sums
 
 
 def room_in(pools: Iterable[Pool]) -> Room:

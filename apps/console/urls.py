@@ -9,8 +9,8 @@ from apps.console.views_gang import JobWaterfallPage, PlayStory
 from apps.console.views_idle import IdlePage
 from apps.console.views_job import JobPage
 from apps.console.views_jump import Jump
-from apps.console.views_queue import QueuePage
 from apps.console.views_overview import OverviewPage
+from apps.console.views_queue import QueuePage
 from apps.console.views_submit import Submit
 from apps.console.views_waterfall import WaterfallPage
 

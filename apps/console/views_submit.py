@@ -47,7 +47,7 @@ class DurationField(forms.CharField):
         return int(found[1]) * SECONDS[found[2]]
 
 
-class PoolChoice(forms.ModelChoiceField):
+class PoolChoice(forms.ModelChoiceField[Pool]):
     """A pool with its cluster."""
 
     def label_from_instance(self, obj: Any) -> str:
@@ -98,7 +98,7 @@ class SubmitForm(forms.Form):
     FIELDS = {"cluster": "pool", "limit_seconds": "limit"}  # noqa: RUF012  as Django declares it
 
     def __init__(self, viewer: Viewer, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, label_suffix="", **kwargs)
+        super().__init__(*args, **{"label_suffix": "", **kwargs})
         tenants = Tenant.objects.filter(viewer.own(""), archived_at__isnull=True)
         pools = Pool.objects.filter(cluster__archived_at__isnull=True).select_related("cluster")
         self._choose("tenant", tenants.order_by("path"))
