@@ -17,7 +17,7 @@ from apps.api.parsing import AlwaysJSON
 from apps.api.serializers import Paging, Query
 from apps.common.paging import Page, capped_count, page_of
 from apps.tenants.models import Tenant
-from apps.tenants.selectors import in_subtree, sight_of
+from apps.tenants.selectors import in_subtree, tenant_covered
 
 Row = TypeVar("Row", bound=Model)
 
@@ -138,9 +138,7 @@ def visible_tenant(user: User, path: str, *, field: str = "tenant") -> Tenant:
 
     :raises NotFound: if there is none, or the caller may not know of it.
     """
-    tenant = None
-    if sight_of(user).covers(path):
-        tenant = next(iter(Tenant.objects.filter(path=path).order_by()), None)
+    tenant = tenant_covered(user, path)
     if tenant is None:
         raise NotFound(f"There is no tenant {shown(path)}.", field=field)
     return tenant

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from apps.common.errors import DomainError
 from apps.common.time import from_us
-from apps.ledger.models import Interval, OpeningBalance, Price, RollUp, UsageAccount
+from apps.ledger.models import Interval, OpeningBalance, Price, RollUp, RollUpMark, UsageAccount
 from apps.ledger.prices import set_price
 
 if TYPE_CHECKING:
@@ -169,3 +169,16 @@ class OpeningBalanceAdmin(ReadOnly):
 
     list_display = ["cluster", "tenant", "gpu_hours"]
     list_select_related = ["cluster", "tenant"]
+
+
+@admin.register(RollUpMark)
+class RollUpMarkAdmin(ReadOnly):
+    """Up to where each cluster is rolled up."""
+
+    list_display = ["cluster", "until"]
+    list_select_related = ["cluster"]
+
+    @admin.display(description="until (UTC)")
+    def until(self, row: RollUpMark) -> datetime:
+        """Return the mark as a date."""
+        return from_us(row.until_us)

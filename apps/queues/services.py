@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -83,6 +83,16 @@ def _refuse_first(error: ValidationError) -> Invalid:
     return Invalid(f"{field}: {messages[0]}", field=field)
 
 
+def check_words(changes: Mapping[str, Any]) -> None:
+    """Refuse, in words of its own, each duration of a policy that 0 is no way to switch off.
+
+    :raises Invalid: naming the field.
+    """
+    for field, words in IN_WORDS.items():
+        if field in changes and changes[field] is not None and changes[field] == 0:
+            raise Invalid(words, field=field)
+
+
 @transaction.atomic
 def set_policy(
     cluster: Cluster, *, by: User | None, now: datetime, reason: str, **changes: Any
@@ -99,9 +109,8 @@ def set_policy(
     if by is not None:
         clean_text(reason, field="reason", max_length=300)
     before = {field: getattr(policy, field) for field in changes}
+    check_words(changes)
     for field, value in changes.items():
-        if field in IN_WORDS and value is not None and value == 0:
-            raise Invalid(IN_WORDS[field], field=field)
         setattr(policy, field, value)
     check_row(policy, exclude=["cluster"])
     policy.save()

@@ -103,6 +103,21 @@ def tenants_visible_to(user: Any) -> QuerySet[Tenant]:
     return Tenant.objects.filter(sight_of(user).condition())
 
 
+def tenant_covered(user: Any, path: str) -> Tenant | None:
+    """Return the tenant at a path if the user sees it in full; None: there is none, or not so.
+
+    One query where the user belongs to that very tenant, two where to one above it.
+    """
+    if not user.is_authenticated or not user.is_active:
+        return None
+    if not is_admin(user):
+        places = user.memberships.filter(tenant__path__in=ancestor_paths(path))
+        above = {place.tenant.path: place.tenant for place in places.select_related("tenant")}
+        if path in above or not above:
+            return above.get(path)
+    return next(iter(Tenant.objects.filter(path=path).order_by()), None)
+
+
 def role_in(user: Any, tenant: Tenant) -> RoleName | None:
     """Return what a user is in a tenant, by its memberships at or above it."""
     return sight_of(user).role_at(tenant.path)

@@ -53,6 +53,24 @@ def _check_name(name: str, parent: Tenant | None, *, but: Tenant | None = None) 
     return name
 
 
+def check_change(tenant: Tenant | None, *, name: str, parent: Tenant | None, weight: float) -> None:
+    """Refuse what creating (``tenant`` None) or changing a tenant would refuse.
+
+    :raises DomainError: naming the field; nothing is written.
+    """
+    if parent is not None:
+        _check_parent(tenant, parent)
+    _check_name(name, parent, but=tenant)
+    check_weight(weight)
+
+
+def _check_parent(tenant: Tenant | None, parent: Tenant) -> None:
+    if tenant is not None and tenant.path in ancestor_paths(parent.path):
+        raise Invalid(f"{parent} lies below {tenant}.", field="parent")
+    if parent.archived_at is not None:
+        raise Invalid(f"{parent} is archived.", field="parent")
+
+
 def _path(name: str, parent: Tenant | None) -> str:
     return f"{parent.path}/{name}" if parent else name
 
@@ -72,8 +90,8 @@ def create_tenant(
     :raises Invalid: naming the field.
     :raises Conflict: if a sibling has that name.
     """
-    if parent is not None and parent.archived_at is not None:
-        raise Invalid(f"{parent} is archived.", field="parent")
+    if parent is not None:
+        _check_parent(None, parent)
     name = _check_name(name, parent)
     tenant = Tenant.objects.create(
         parent=parent,
@@ -139,10 +157,7 @@ def move_tenant(
     """
     reason = _check_reason(reason, by)
     if parent is not None:
-        if tenant.path in ancestor_paths(parent.path):
-            raise Invalid(f"{parent} lies below {tenant}.", field="parent")
-        if parent.archived_at is not None:
-            raise Invalid(f"{parent} is archived.", field="parent")
+        _check_parent(tenant, parent)
     before = tenant.path
     _check_name(tenant.name, parent, but=tenant)
     tenant.parent = parent

@@ -1,0 +1,75 @@
+"""Clusters in the operators' admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from apps.accounts.models import User
+from apps.audit import services as audit
+from apps.backends.models import Cluster, Node, Pool
+from apps.backends.services import request_tick
+from apps.common.readonly import ReadOnly, ReadOnlyAdmin
+
+SEEN = ("first_look_at", "observed_at", "trouble", "lease_holder", "lease_fence", "lease_until")
+
+
+@admin.register(Cluster)
+class ClusterAdmin(admin.ModelAdmin[Cluster]):
+    """Clusters; what a tick writes is read-only. One is archived, never deleted."""
+
+    list_display = ("name", "kind", "grade", "observed_at", "trouble", "archived_at")
+    list_filter = ("kind", "grade", ("archived_at", admin.EmptyFieldListFilter))
+    search_fields = ("name",)
+    readonly_fields = (*SEEN, "not_before", "tick_requested_at", "cursor", "created_at")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: history hangs on it."""
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Cluster, form: Any, change: bool) -> None:
+        """Save, write down who did, and ask for a tick."""
+        before = Cluster.objects.filter(pk=obj.pk).values(*form.changed_data).first() or {}
+        super().save_model(request, obj, form, change)
+        after = Cluster.objects.filter(pk=obj.pk).values(*form.changed_data).first() or {}
+        told = {name: str(value) for name, value in after.items()}
+        assert isinstance(request.user, User)  # noqa: S101  the admin lets in nobody else
+        audit.record(
+            "changed" if change else "added",
+            obj,
+            by=request.user,
+            now=obj.now(),
+            changes=audit.differences({k: str(v) for k, v in before.items()}, told),
+        )
+        request_tick(obj)
+
+
+@admin.register(Pool)
+class PoolAdmin(admin.ModelAdmin[Pool]):
+    """Pools: made by a look, weighed by operators."""
+
+    list_display = ("name", "cluster", "fraction", "usage_weight", "idle_below")
+    list_filter = ("cluster",)
+    search_fields = ("name",)
+    readonly_fields = ("cluster", "name")
+    list_select_related = ("cluster",)
+
+    @admin.display(description="fraction of a GPU")
+    def fraction(self, pool: Pool) -> str:
+        """Return what part of a GPU one unit is."""
+        return f"{pool.fraction_numerator}/{pool.fraction_denominator}"
+
+    has_add_permission = ReadOnly.has_add_permission
+    has_delete_permission = ReadOnly.has_delete_permission
+
+
+@admin.register(Node)
+class NodeAdmin(ReadOnlyAdmin[Node]):
+    """Nodes as last seen."""
+
+    list_display = ("name", "pool", "gpus", "foreign_gpus", "state", "state_since", "gone_at")
+    list_filter = ("cluster", "pool", "state", ("gone_at", admin.EmptyFieldListFilter))
+    search_fields = ("name", "rack")
+    list_select_related = ("pool__cluster",)

@@ -1,0 +1,39 @@
+"""Ticks, verdicts and standings in the operators' admin: read, never written."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from apps.common.readonly import ReadOnlyAdmin
+from apps.scheduling.models import Standing, Tick, Verdict
+
+
+@admin.register(Tick)
+class TickAdmin(ReadOnlyAdmin[Tick]):
+    """Ticks; ``manage.py replay_tick`` runs one again."""
+
+    list_display = ("id", "cluster", "at", "pending", "running", "starts", "moves", "decide_ms")
+    list_filter = ("cluster",)
+    list_select_related = ("cluster",)
+    exclude = ("snapshot", "plan")
+
+
+@admin.register(Verdict)
+class VerdictAdmin(ReadOnlyAdmin[Verdict]):
+    """What the newest tick said of each waiting job."""
+
+    list_display = ("position", "job", "code", "needed", "available", "priority", "tick_id")
+    list_filter = ("cluster", "code", "reserves")
+    search_fields = ("=job__id", "job__name")
+    list_select_related = ("job",)
+    ordering = ("cluster", "position")
+
+
+@admin.register(Standing)
+class StandingAdmin(ReadOnlyAdmin[Standing]):
+    """Where each tenant stood at the newest tick."""
+
+    list_display = ("tenant", "cluster", "share", "usage_share", "level", "rank", "usage")
+    list_filter = ("cluster", "level_state")
+    search_fields = ("tenant__path",)
+    list_select_related = ("tenant", "cluster")
