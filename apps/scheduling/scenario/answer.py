@@ -34,6 +34,7 @@ PARTS = {
     "stranded": "unallocated",
     "unavailable": "unavailable",
 }
+GATES = frozenset({"held", "dependency", "begin_time", "paused"})
 FIVE = ("busy", "held_idle", "gang_wait", "unallocated", "unavailable")
 
 
@@ -62,7 +63,7 @@ def _starts(stage: Stage) -> list[dict[str, Any]]:
 
 
 def _reserves(stage: Stage) -> list[dict[str, Any]]:
-    """Return what is held now: by rank, None where a member holds nothing yet."""
+    """Return what is held now: the node of each member that holds, by rank."""
     rows = Interval.objects.filter(
         cluster=stage.cluster, kind=IntervalKind.HOLD, end_us__isnull=True
     ).select_related("job", "node", "reservation")
@@ -74,11 +75,11 @@ def _reserves(stage: Stage) -> list[dict[str, Any]]:
             row.job.pk,
             {
                 "job": row.job.name,
-                "members": [None] * row.job.size,
+                "members": [],
                 "since": _stamp(row.reservation.since),
             },
         )
-        entry["members"][row.rank] = row.node.name
+        entry["members"].append(row.node.name)
     return list(found.values())
 
 
@@ -115,6 +116,8 @@ def _reason(
     for key in ("most", "domain", "who", "what"):
         if key in detail:
             reason[key] = detail[key]
+    if verdict.code in GATES:
+        reason = {**dict.fromkeys(("who", "since", "what")), **reason}
     if verdict.code in AHEAD_CODES:
         reason["ahead"] = ahead
     return reason
