@@ -81,3 +81,15 @@ class Standing(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant} on {self.cluster}"
+
+
+class Forecast(models.Model):
+    """When a waiting job likely starts if all that runs uses all of its limit; made now and then."""
+
+    job = models.OneToOneField("jobs.Job", models.CASCADE, primary_key=True, related_name="+")
+    cluster = models.ForeignKey("backends.Cluster", models.CASCADE, related_name="+")
+    tick_id = models.BigIntegerField()
+    starts_us = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return f"forecast of {self.job_id}"

@@ -13,7 +13,7 @@ from django.db import connection
 from apps.backends.models import Cluster
 from apps.engine.types import NONE, Plan, Reason, Topology
 from apps.engine.types import Verdict as EngineVerdict
-from apps.scheduling.models import Standing, Tick, Verdict
+from apps.scheduling.models import Forecast, Standing, Tick, Verdict
 from apps.scheduling.snapshot import Seen
 
 VERDICT_COLUMNS = (
@@ -70,10 +70,22 @@ def details(seen: Seen, plan: Plan) -> list[dict[str, Any]]:
     return found
 
 
+def _add_forecasts(cluster: Cluster, seen: Seen, extra: list[dict[str, Any]]) -> None:
+    """Fill in the likely starts as last forecast, where the plan itself expects none."""
+    known = dict(Forecast.objects.filter(cluster=cluster).values_list("job_id", "starts_us"))
+    if not known:
+        return
+    for job_id, detail in zip(seen.pending_ids, extra, strict=True):
+        starts = known.get(job_id)
+        if "forecast_us" not in detail and starts is not None and starts > seen.snapshot.now:
+            detail["forecast_us"] = starts
+
+
 def verdict_rows(cluster: Cluster, seen: Seen, plan: Plan, tick_id: int) -> list[tuple[Any, ...]]:
     """Return a row for each job that goes on waiting, in the order of VERDICT_COLUMNS."""
     v = plan.verdicts
     extra = details(seen, plan)
+    _add_forecasts(cluster, seen, extra)
     columns = zip(
         seen.pending_ids, v.verdict.tolist(), v.position.tolist(), v.reason.tolist(),
         v.needed.tolist(), v.available.tolist(), extra, v.priority.tolist(), v.terms.tolist(),

@@ -21,6 +21,7 @@ from apps.ledger.rollup import roll_up
 from apps.scheduling import steps
 from apps.scheduling.act import act
 from apps.scheduling.decide import Decision, decide, stranded_of, thin_out, write
+from apps.scheduling.forecasts import is_due, make_forecast
 from apps.scheduling.frame import Frames, StaleFrame
 from apps.scheduling.leases import Lease, LeaseLost, claim, fenced, release, renew
 from apps.scheduling.marks import held_idle_of
@@ -108,7 +109,10 @@ def _tick_wall(cluster: Cluster, backend: Backend, lease: Lease) -> None:
     end = time.monotonic() + 0.8 * cluster.tick_seconds
     while True:
         looked_at = timezone.now()
-        pass_once(cluster, backend, lease, now=looked_at)
+        newest = pass_once(cluster, backend, lease, now=looked_at)
+        if newest is not None and newest.pending and is_due(cluster):
+            renew(lease)
+            make_forecast(cluster, newest)
         if not _asked_again(cluster, looked_at) or time.monotonic() + 1 > end:
             break
         time.sleep(max(0.0, 1 - (timezone.now() - looked_at).total_seconds()))

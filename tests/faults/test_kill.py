@@ -15,7 +15,7 @@ from celery import Celery
 from django.conf import settings
 
 from tests.conftest import FULL
-from tests.faults.stage import Stage, wait_until
+from tests.faults.stage import Stage
 from tests.faults.story import START
 from tests.services import Redis
 
@@ -119,8 +119,9 @@ def test_a_lease_of_a_killed_worker_is_taken_after_two_seconds_and_not_before(
     stage.run("-m", "tests.faults.story", "set-up", "5")
     stage.kill_file.write_text("decide")
     driver = Driver(stage)
-    driver.send()
-    wait_until(lambda: driver.worker.poll() is not None, "the blow")
+    while driver.worker.poll() is None:
+        driver.send()
+        time.sleep(0.5)
     died = time.monotonic()
 
     driver.step_to(0)

@@ -9,8 +9,9 @@ from django.core.management import CommandError, call_command
 
 from apps.accounts.models import User
 from apps.engine import codec
+from apps.scheduling.forecasts import make_forecast
 from apps.scheduling.models import Tick
-from apps.scheduling.selectors import explain, sentence_for, starts_next, verdict_of
+from apps.scheduling.selectors import explain, forecast_of, sentence_for, starts_next, verdict_of
 from apps.scheduling.stored import replay
 from apps.tenants.models import Tenant
 from tests.factories import make_job
@@ -111,3 +112,17 @@ def test_a_tick_that_is_gone_or_thinned_is_said_to_be(play: Playground) -> None:
         call_command("replay_tick", tick.pk, stdout=StringIO())
     with pytest.raises(CommandError, match="no tick 999999"):
         call_command("replay_tick", 999_999, stdout=StringIO())
+
+
+def test_a_job_behind_others_has_a_likely_start_once_it_was_forecast(
+    play: Playground, vision: Tenant
+) -> None:
+    make_job(vision, play.pool, size=8, limit_seconds=600)
+    first = make_job(vision, play.pool, size=8, limit_seconds=600)
+    second = make_job(vision, play.pool, size=8, limit_seconds=600)
+    made = make_forecast(play.cluster, play.tick(0))
+    play.tick(10)
+
+    assert made == 2
+    assert forecast_of(verdict_of(first)) == play.at(600)  # type: ignore[arg-type]
+    assert forecast_of(verdict_of(second)) == play.at(1_200)  # type: ignore[arg-type]
