@@ -8,7 +8,6 @@ from django.db import transaction
 
 from apps.backends.models import Cluster
 from apps.engine.forecast import likely_starts
-from apps.engine.types import NONE
 from apps.scheduling.models import Forecast, Tick
 from apps.scheduling.stored import decision_of
 
@@ -38,7 +37,7 @@ def make_forecast(cluster: Cluster, tick: Tick) -> int:
     rows = [
         Forecast(job_id=job_id, cluster=cluster, tick_id=tick.pk, starts_us=at)
         for job_id, at in zip(seen.pending_ids, starts.tolist(), strict=True)
-        if at != NONE
+        if at > seen.snapshot.now
     ]
     with transaction.atomic():
         Forecast.objects.filter(cluster=cluster)._raw_delete("default")
