@@ -146,7 +146,8 @@ if (seconds > 0) {
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && !paused) refresh();
   });
-  setInterval(() => {
+  document.addEventListener("rollcall:tick", () => {
     if (!paused && !document.hidden) refresh();
-  }, seconds * 1000);
+  });
+  setInterval(() => document.dispatchEvent(new Event("rollcall:tick")), seconds * 1000);
 }

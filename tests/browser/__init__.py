@@ -1,0 +1,1 @@
+"""Pages in a real Chromium; a leg of its own (make test ONLY=browser)."""
