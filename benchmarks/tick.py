@@ -55,8 +55,8 @@ def _set_up() -> Any:
             for k in range(count)
         ]
 
-    submit_many(specs(2_000, "first"), by=None, now=NOW - timedelta(hours=2))
-    return cluster, lambda: submit_many(specs(PENDING, "late"), by=None, now=NOW)
+    submit_many(specs(2_000, "first"), at=[NOW - timedelta(hours=2)] * 2_000)
+    return cluster, lambda: submit_many(specs(PENDING, "late"), at=[NOW] * PENDING)
 
 
 def _measure() -> dict[str, float]:
