@@ -83,3 +83,11 @@ def test_a_table_adds_up_down_each_column_and_zeros_stay_zero(data: st.DataObjec
     for row in range(height):
         exact = sum((column[row] for column in columns), Fraction(0))
         assert abs(sum(shown[row] for shown in table) - exact) < width + 1
+
+
+def test_a_rows_roundings_do_not_pile_up() -> None:
+    columns = [[Fraction("0.4"), Fraction("0.6")] for _ in range(5)]
+
+    table = apportion_table(columns, [1] * 5)
+
+    assert [sum(shown[row] for shown in table) for row in (0, 1)] == [2, 3]
