@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from apps.backends.models import Cluster, Node
@@ -14,7 +14,13 @@ from apps.common.time import to_us
 from apps.jobs.models import Attempt, Reservation
 from apps.jobs.moves import Change, move_each
 from apps.jobs.states import HOLDING, TERMINAL, WAITING, JobState, Outcome, ReservationOutcome
-from apps.ledger.intervals import close_holds, close_members, node_seen, open_members
+from apps.ledger.intervals import (
+    close_holds,
+    close_members,
+    mark_gap,
+    node_seen,
+    open_members,
+)
 from apps.scheduling.leases import Lease, fenced
 
 FINAL = {
@@ -191,6 +197,12 @@ def apply_observation(cluster: Cluster, seen: Observation) -> int:
     return moves
 
 
+def _longest_look_apart(cluster: Cluster) -> timedelta:
+    """Return how far apart two looks may lie before what was between them is only assumed."""
+    period = cluster.clock_step if cluster.clock_now is not None else cluster.tick_seconds
+    return max(timedelta(seconds=10 * period), timedelta(minutes=5))
+
+
 def observe(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> int:
     """Look at the cluster and write what is new; return the number of moves."""
     seen = backend.observe(cluster.cursor, now=now)
@@ -198,6 +210,9 @@ def observe(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) 
     with fenced(
         lease, cursor=seen.cursor, observed_at=seen.as_of, first_look_at=first_look, trouble=""
     ):
+        before = cluster.observed_at
+        if before is not None and seen.as_of - before > _longest_look_apart(cluster):
+            mark_gap(cluster, since_us=to_us(before), until_us=to_us(seen.as_of))
         moves = apply_observation(cluster, seen)
     cluster.cursor, cluster.observed_at, cluster.first_look_at = seen.cursor, seen.as_of, first_look
     return moves

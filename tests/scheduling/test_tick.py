@@ -236,3 +236,12 @@ def test_ticks_are_thinned_out_by_age(play: Playground) -> None:
         play.at(0),
         play.at(60),
     ]
+
+
+def test_time_between_two_looks_too_far_apart_is_marked_assumed(play: Playground) -> None:
+    play.tick(0)
+    play.tick(3_600)
+    play.tick(3_610)
+
+    nodes = Interval.objects.filter(kind="node", node__name="n0").order_by("start_us")
+    assert [(row.assumed, row.end_us is None) for row in nodes] == [(True, False), (False, True)]

@@ -245,7 +245,9 @@ def ledger_of(stage: Stage, now_us: int) -> dict[str, Any]:
     hours = {name: dict.fromkeys(FIVE, 0) for name in stage.pools}
     money = {name: dict.fromkeys(FIVE, Fraction(0)) for name in stage.pools}
     for piece in tally(stage.cluster, to_us(stage.scenario.now), now_us):
-        name, part = names[piece.pool_id], PARTS[piece.state]
+        name, part = names[piece.pool_id], PARTS.get(piece.state)
+        if part is None:  # what more was claimed than there is: no part of the sum
+            continue
         hours[name][part] += piece.gpu_us
         if piece.price_id is not None:
             cost = Fraction(piece.gpu_us * prices[piece.price_id], HOUR_US * 1_000_000)
