@@ -96,7 +96,9 @@ def test_no_number_is_written_as_minus_zero_or_with_a_hyphen(value: float) -> No
     "tag", ["money", "gpuh", "duration", "brief", "percent", "ratio", "whole", "number"]
 )
 def test_what_is_not_there_is_a_dash_with_its_reason(tag: str, value: Any) -> None:
-    html = Template("{% load rollcall %}{{ v|" + tag + ':"because" }}').render(Context({"v": value}))
+    html = Template("{% load rollcall %}{{ v|" + tag + ':"because" }}').render(
+        Context({"v": value})
+    )
 
     assert "–" in html
     assert 'title="because"' in html
