@@ -279,7 +279,7 @@ def _edges(gang: Gang, drawing: Waterfall) -> tuple[Edge, ...]:
         edges.append(Edge(drawing.start, anchor, end, at(gang.until_us)))
     if drawing.timeout is not None and gang.timeout_us is not None:
         length = show.duration(gang.timeout_us // MICROSECOND)
-        if drawing.timeout - drawing.start > 18:
+        if drawing.timeout - drawing.start > 26:
             place = "end" if drawing.timeout > 85 else "middle"
             edges.append(Edge(drawing.timeout, place, "", f"timeout {length}"))
     return tuple(edges)

@@ -16,7 +16,6 @@ from apps.console.money_seen import sees_money
 from apps.console.people import Viewer
 from apps.console.story import Wait
 from apps.jobs.models import Attempt, Job, Move
-from apps.jobs.selectors import jobs_visible_to
 from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome
 from apps.ledger.selectors import JobCost, Prices, job_cost, observed_until
 from apps.ledger.waits import GangWait, gang_waits
@@ -34,9 +33,9 @@ STUCK = frozenset({"held", "paused", "never_fits", "dependency"})
 STARTS_ITSELF = "Nothing about it is broken: it starts by itself."
 
 
-def job_or_404(user: Any, pk: int) -> Job:
+def job_or_404(viewer: Viewer, pk: int) -> Job:
     """Return a job the reader sees in full; one of another tenant is the same 404 as none."""
-    rows = jobs_visible_to(user).select_related(
+    rows = Job.objects.filter(viewer.own()).select_related(
         "tenant", "cluster", "pool", "priority_class", "submitted_by", "held_by"
     )
     job = rows.filter(pk=pk).first()

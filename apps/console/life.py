@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import zip_longest
 
 from apps.common import show
 from apps.common.time import MICROSECOND, from_us, to_us
@@ -27,11 +28,12 @@ NEAR = 7.0  # percent: a label closer to "now" than this is left out
 def stretches_of(job: Job, moves: Sequence[Move]) -> list[Stretch]:
     """Return what a job did, one stretch per kind in a row; the last is open while it lives."""
     found: list[Stretch] = []
-    for move, after in zip(moves, [*moves[1:], None], strict=True):
+    ends = [to_us(move.at) for move in moves[1:]]
+    for move, end in zip_longest(moves, ends):
         if move.after in TERMINAL:
             break
         kind = KINDS[JobState(move.after)]
-        start, end = to_us(move.at), None if after is None else to_us(after.at)
+        start = to_us(move.at)
         number = move.attempt_number
         # A move tells the attempt it was in before; what follows an attempt's end is the next.
         if found and move.after in (JobState.PENDING,) and move.before in _RAN:

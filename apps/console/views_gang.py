@@ -48,7 +48,7 @@ class JobWaterfallPage(WaterfallPage):
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Answer for a job the reader sees; another's is the same 404 as none."""
-        self.job = job_or_404(request.user, kwargs["pk"])
+        self.job = job_or_404(viewer_of(request), kwargs["pk"])
         return super().get(request, **kwargs)
 
     @cached_property

@@ -70,7 +70,8 @@ class JobPage(Page):
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Answer with the page or its rows, for who may see the job."""
-        self.facts = JobFacts(job_or_404(request.user, kwargs["pk"]), viewer_of(request))
+        viewer = viewer_of(request)
+        self.facts = JobFacts(job_or_404(viewer, kwargs["pk"]), viewer)
         return super().get(request, **kwargs)
 
     def build(self) -> dict[str, Any]:
