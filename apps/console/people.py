@@ -34,7 +34,9 @@ class Viewer:
 
     @cached_property
     def sight(self) -> Sight:
-        return sight_of(self.user)
+        sight = sight_of(self.user)
+        self.user.known_sight = sight  # selectors that are asked for this user need not ask again
+        return sight
 
     @property
     def is_admin(self) -> bool:

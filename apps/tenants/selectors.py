@@ -90,7 +90,13 @@ class Sight:
 
 
 def sight_of(user: Any) -> Sight:
-    """Return what a user may see; one query, none for an admin."""
+    """Return what a user may see; one query, none for an admin.
+
+    A request that has read it keeps it on its own user as ``known_sight``.
+    """
+    known: Sight | None = getattr(user, "known_sight", None)
+    if known is not None:
+        return known
     if not user.is_authenticated or not user.is_active:
         return Sight()
     if is_admin(user):
