@@ -1,0 +1,39 @@
+"""Each page keeps axe-core's rules, light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from apps.jobs.models import Job
+from tests.browser.axe import axe_source
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+RUN = """() => axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
+    rule => [rule.id, rule.nodes.slice(0, 3).map(node => node.html.slice(0, 160))]))"""
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_no_page_breaks_a_rule_of_axe(
+    open_page: Callable[..., Page], make_job: Callable[..., Job], width: int, scheme: str
+) -> None:
+    source = axe_source()
+    if source is None:
+        pytest.skip("axe-core is absent: npm could not fetch it")
+    for place in range(3):
+        make_job(f"job-{place}", "nlp" if place else "vision", place=place)
+    page = open_page("/queue/", who="alice", width=width, color_scheme=scheme)
+    broken: dict[str, Any] = {}
+
+    for path in ("/queue/", "/queue/?tenant=nlp", "/jobs/new/", "/profile/", "/jump/?q=job",
+                 "/jobs/48102/cancel/", "/queue/?state=running"):  # fmt: skip
+        page.goto(path)
+        page.evaluate(source)
+        if found := page.evaluate(RUN):
+            broken[path] = found
+
+    assert broken == {}
