@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.db.models import Prefetch, QuerySet
@@ -12,7 +13,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.models import User
-from apps.api.endpoints import Endpoint, caller, only_subtree, page_schema, paged, visible_tenant
+from apps.api.endpoints import (
+    Endpoint,
+    caller,
+    only_subtree,
+    page_schema,
+    paged,
+    shared,
+    visible_tenant,
+)
 from apps.api.errors import Forbidden, NotFound, shown
 from apps.api.serializers import LARGEST_ID, Flag, Instant, Paging, Strict, Text, WholeNumber
 from apps.api.why import ExplainShown, why_of
@@ -188,24 +197,41 @@ class WarningShown(serializers.Serializer[Any]):
     most = serializers.IntegerField()
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a submission gave."""
+
+    job: Job
+    created: bool
+    depends_on: tuple[Job, ...]
+    never_fits: NeverFits | None
+
+
+class JustMade(JobShown):
+    """A job that no tick has seen: what one said of it is not looked for."""
+
+    def get_waits(self, job: Job) -> dict[str, Any] | None:
+        return None
+
+
 class Submitted(JobShown):
     """A job just submitted, or submitted before with the same key."""
 
-    depends_on = serializers.SerializerMethodField()
+    depends_on = serializers.ListField(child=serializers.IntegerField())
     workload = serializers.DictField()
-    warnings = serializers.SerializerMethodField()
+    warnings = WarningShown(many=True)
 
-    def get_depends_on(self, job: Job) -> list[int]:
-        return sorted(needed.pk for needed in self.context["depends_on"])
-
-    def get_waits(self, job: Job) -> dict[str, Any] | None:
-        # No tick has seen a job made just now: it is not looked for.
-        return None if self.context["created"] else super().get_waits(job)
-
-    @extend_schema_field(WarningShown(many=True))
-    def get_warnings(self, job: Job) -> list[dict[str, Any]]:
-        problem: NeverFits | None = self.context["never_fits"]
-        return [] if problem is None else [warning_of(job, problem)]
+    def to_representation(self, instance: Answer) -> dict[str, Any]:
+        """Return the job, with what only its submission knows beside it."""
+        job = instance.job
+        return {
+            **shared(JustMade if instance.created else JobShown).to_representation(job),
+            "depends_on": sorted({needed.pk for needed in instance.depends_on}),
+            "workload": job.workload,
+            "warnings": []
+            if instance.never_fits is None
+            else [warning_of(job, instance.never_fits)],
+        }
 
 
 def warning_of(job: Job, problem: NeverFits) -> dict[str, Any]:
@@ -356,20 +382,21 @@ class Jobs(Endpoint):
         )
         if created:
             request_tick(spec.cluster)
-        context = {
-            "created": created,
-            "depends_on": spec.depends_on,
-            "never_fits": never_fits(
+        answer = Answer(
+            job=job,
+            created=created,
+            depends_on=spec.depends_on,
+            never_fits=never_fits(
                 tenant=spec.tenant,
                 pool=spec.pool,
                 size=job.size,
                 gpus_per_member=job.gpus_per_member,
                 topology=job.topology,
             ),
-        }
+        )
         where = request.build_absolute_uri(f"/api/v1/jobs/{job.pk}")
         return Response(
-            Submitted(job, context=context).data,
+            shared(Submitted).to_representation(answer),
             status=201 if created else 200,
             headers={"Location": where},
         )
