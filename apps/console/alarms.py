@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.http import urlencode
 
 from apps.backends.models import Cluster
 from apps.common import show
 from apps.common.time import HOUR_US, from_us
+from apps.console import ranges
 from apps.console.marks import Alert
 from apps.console.stamps import state_of
 from apps.ledger.models import Interval, IntervalKind
@@ -124,6 +126,8 @@ def held_idle(
         tenant, cluster_id = key
         rate = rates[key]
         cluster = clusters[cluster_id].name
+        day = ranges.day_of(observed_until(clusters[cluster_id]), show.zone())
+        today = {"cluster": cluster, "range": "day", "from": str(day)}
         verb = "has" if count == 1 else "have"
         text = f"{show.counted(count, 'GPU')} of {tenant} on {cluster} {verb} been held but idle for more than 30 min"
         words = (
@@ -135,7 +139,7 @@ def held_idle(
             Alert(
                 "warn",
                 words,
-                f"{reverse('console:idle')}?cluster={cluster}&range=day#longest",
+                f"{reverse('console:idle')}?{urlencode(today)}#longest",
                 "idle cost",
             )
         )

@@ -49,6 +49,7 @@ class Edge:
     anchor: str
     word: str
     text: str
+    wide: bool = False  # only where the page is wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +280,10 @@ def _edges(gang: Gang, drawing: Waterfall) -> tuple[Edge, ...]:
         edges.append(Edge(drawing.start, anchor, end, at(gang.until_us)))
     if drawing.timeout is not None and gang.timeout_us is not None:
         length = show.duration(gang.timeout_us // MICROSECOND)
-        if drawing.timeout - drawing.start > 26:
+        room = drawing.timeout - drawing.start
+        if room > 12:
             place = "end" if drawing.timeout > 85 else "middle"
-            edges.append(Edge(drawing.timeout, place, "", f"timeout {length}"))
+            edges.append(Edge(drawing.timeout, place, "", f"timeout {length}", wide=room <= 26))
     return tuple(edges)
 
 
