@@ -22,6 +22,13 @@ app.conf.beat_schedule = {
         "options": {"expires": settings.TICK_SECONDS},
     },
 }
+if settings.DEMO:
+    # A demo that is left running must not run out of submissions to come.
+    app.conf.beat_schedule["top-up"] = {
+        "task": "apps.scheduling.tasks.top_up_demo",
+        "schedule": 3_600,
+        "options": {"expires": 3_600},
+    }
 
 
 @setup_logging.connect(weak=False)

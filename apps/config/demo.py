@@ -268,7 +268,7 @@ class Demo:
         celery = [sys.executable, "-m", "celery", "-A", "apps.config"]
         commands = {
             "worker": [
-                *celery, "worker", "-P", "threads", "-c", "2",
+                *celery, "worker", "-P", "threads", "-c", "4",
                 "--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO",
             ],
             "beat": [*celery, "beat", "-S", "celery.beat:Scheduler", "--pidfile=", "-l", "INFO"],

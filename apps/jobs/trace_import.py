@@ -39,7 +39,7 @@ LIMITS = (
     *(HOUR, 4 * HOUR, 12 * HOUR, DAY, 2 * DAY, 4 * DAY),
     *(7 * DAY, 14 * DAY, 30 * DAY, 60 * DAY, 120 * DAY),
 )
-STEP_SECONDS = 300
+STEP_SECONDS = 600
 # How long the virtual clock goes on after the last job could have ended had it never waited.
 TAIL = timedelta(days=7)
 

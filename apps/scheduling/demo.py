@@ -171,7 +171,7 @@ def _atlas(seed: int, days: int, nodes: int, tenants: dict[str, Tenant], now: da
         grade=Grade.DRIVE,
         now=now,
         clock_now=start,
-        clock_step=60,
+        clock_step=120,
         tick_seconds=settings.TICK_SECONDS,
         options={
             "made": {

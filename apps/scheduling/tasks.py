@@ -8,9 +8,10 @@ from typing import Any
 
 from celery import shared_task
 from django.conf import settings
+from django.utils import timezone
 
 from apps.backends.models import Cluster
-from apps.scheduling import services
+from apps.scheduling import demo, services
 
 
 @shared_task(ignore_result=True)
@@ -26,3 +27,10 @@ def tick_cluster(*, cluster_id: int, **_: Any) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is not None:
         services.tick(cluster, holder=f"{socket.gethostname()}:{os.getpid()}")
+
+
+@shared_task(ignore_result=True)
+def top_up_demo(**_: Any) -> None:
+    """Make more submissions to come for the demo's cluster, if there is one and it needs them."""
+    if settings.DEMO and Cluster.objects.filter(name=demo.CLUSTER).exists():
+        demo.load_demo(now=timezone.now())

@@ -194,7 +194,7 @@ def test_a_trace_is_a_demo_of_its_own(trace):
 
     assert report.used == 10
     assert cluster.clock_now.isoformat() == "2017-10-09T07:01:55+00:00"
-    assert (cluster.clock_step, cluster.arrivals.count()) == (300, 10)
+    assert (cluster.clock_step, cluster.arrivals.count()) == (600, 10)
     places = {m.user.username: (m.tenant.path, m.role) for m in Membership.objects.all()}
     assert places == {"lead": ("philly/Large", "lead"), "member": ("philly/small", "member")}
     assert Price.objects.get().micros_per_gpu_hour == 2_500_000
