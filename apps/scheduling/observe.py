@@ -85,9 +85,10 @@ def _after(attempt: Attempt, outcome: str, at: datetime) -> Change:
     detail: dict[str, object] = {"number": attempt.number, "outcome": outcome}
     if attempt.detail:
         detail["detail"] = attempt.detail
-    if outcome == Outcome.STOPPED and job.cancel_requested_at is not None:
-        outcome = Outcome.CANCELLED
     retry = outcome == Outcome.FAILED and job.retries_used < job.retry_limit
+    if job.cancel_requested_at is not None and (retry or outcome not in FINAL):
+        # However its attempt ended, a job that was cancelled does not go back in line.
+        outcome, retry = Outcome.CANCELLED, False
     if outcome in FINAL and not retry:
         return Change(
             job, FINAL[Outcome(outcome)], at=at, what=outcome, detail=detail,
