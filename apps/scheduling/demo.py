@@ -314,7 +314,7 @@ def _story_cluster(now: datetime) -> Cluster:
         clock_until=now,
         clock_step=1,
         tick_seconds=1,
-        options={"story": True},
+        options={"story": True, "pace": 0.4},
     )
     pool = Pool.objects.create(cluster=cluster, name="gpu")
     set_price(pool, per_gpu_hour=PRICE, from_at=None, by=None, now=now, reason="the demo's")

@@ -165,6 +165,8 @@ def _catch_up(cluster: Cluster, backend: Backend, lease: Lease) -> None:
             frames.forget()
         if not step_virtual(cluster, backend, lease, show=show, frames=frames) or last:
             break
+        # A story that is to be watched goes on at a pace, wall seconds a step.
+        time.sleep(min(float(cluster.options.get("pace", 0)), 1.0))
         count += 1
         if count % THIN_OUT_EVERY == 0:
             thin_out(cluster, now=cluster.now())
