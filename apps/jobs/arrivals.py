@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 
 from apps.backends.models import Cluster, Pool
 from apps.common.errors import DomainError, Invalid
+from apps.common.rows import set_columns
 from apps.jobs.models import Arrival
 from apps.jobs.services import JobSpec, submit_many
 from apps.queues.models import PriorityClass
@@ -73,8 +74,7 @@ def _submit(cluster: Cluster, keys: Sequence[int]) -> int:
     classes = {row.name: row for row in PriorityClass.objects.all()}
     _submit_rows(cluster, rows, pools, classes)
     made = [row for row in rows if row.job_id is not None]
-    Arrival.objects.bulk_update(made, ["job"])
-    Arrival.objects.bulk_update([row for row in rows if row.refused], ["refused"])
+    set_columns(rows, ["job", "refused"])
     return len(made)
 
 

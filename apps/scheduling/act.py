@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Q, prefetch_related_objects
 
 from apps.backends.models import Cluster
 from apps.backends.port import Backend, LaunchRequest, LaunchResult
+from apps.common.rows import set_columns
 from apps.jobs.models import Attempt
 from apps.jobs.states import HOLDING, Outcome
 from apps.scheduling import steps
@@ -38,15 +39,11 @@ def _to_do(cluster: Cluster) -> tuple[list[Attempt], list[Attempt]]:
         job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True
     )
     asked = Q(launched_at__isnull=True) | Q(job__cancel_requested_at__isnull=False)
-    rows = list(alive.filter(asked).select_related("job").order_by("id"))
-    stops = [row for row in rows if row.job.cancel_requested_at is not None]
-    keys = [row.pk for row in rows if row.job.cancel_requested_at is None]
-    if not keys:
-        return [], stops
-    launches = Attempt.objects.filter(pk__in=keys).select_related(
-        "job__tenant", "job__pool", "job__priority_class"
-    )
-    return list(launches.prefetch_related("members__node").order_by("id")), stops
+    rows = alive.filter(asked).select_related("job__tenant", "job__pool", "job__priority_class")
+    found = list(rows.order_by("id"))
+    launches = [row for row in found if row.job.cancel_requested_at is None]
+    prefetch_related_objects(launches, "members__node")
+    return launches, [row for row in found if row.job.cancel_requested_at is not None]
 
 
 def act(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> int:
@@ -66,7 +63,7 @@ def act(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> i
 def _book_stops(stops: list[Attempt], *, now: datetime) -> None:
     for attempt in stops:
         attempt.stop_requested_at = attempt.stop_requested_at or now
-    Attempt.objects.bulk_update(stops, ["stop_requested_at"])
+    set_columns(stops, ["stop_requested_at"])
 
 
 def _book(cluster: Cluster, answers: list[tuple[Attempt, LaunchResult]], *, now: datetime) -> None:
@@ -82,7 +79,7 @@ def _book(cluster: Cluster, answers: list[tuple[Attempt, LaunchResult]], *, now:
         # Seen running already, if a worker died between the call and its booking.
         if answer.started_at is not None and attempt.started_at is None:
             started.append((attempt, answer.started_at))
-    Attempt.objects.bulk_update(launched, ["launched_at", "cluster_ref"])
+    set_columns(launched, ["launched_at", "cluster_ref"])
     if started:
         mark_started(started, first_look=cluster.first_look_at or now)
     if refused:

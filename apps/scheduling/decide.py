@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from apps.backends.models import Cluster, Node
+from apps.common.rows import set_columns
 from apps.common.time import to_us
 from apps.engine import codec
 from apps.engine.cycle import schedule
@@ -74,7 +75,7 @@ def _end_reservations(
     for reservation in reservations:
         reservation.ended_at, reservation.outcome = now, outcome
         close_holds(reservation, at_us=to_us(now))
-    Reservation.objects.bulk_update(reservations, ["ended_at", "outcome"])
+    set_columns(reservations, ["ended_at", "outcome"])
 
 
 def _time_out(
@@ -91,7 +92,7 @@ def _time_out(
         job.no_reserve_before = now + wait
         job.reserve_timeouts = min(job.reserve_timeouts + 1, 20)
         changed.append(job)
-    Job.objects.bulk_update(changed, ["no_reserve_before", "reserve_timeouts"])
+    set_columns(changed, ["no_reserve_before", "reserve_timeouts"])
 
 
 def _hold(

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.db.models import prefetch_related_objects
+
 from apps.backends.models import Cluster, Node
 from apps.backends.port import Backend, Observation
 from apps.backends.services import sync_nodes
+from apps.common.rows import set_columns
 from apps.common.time import to_us
 from apps.jobs.models import Attempt, Reservation
 from apps.jobs.moves import Change, move_each
@@ -54,12 +57,6 @@ def alive_on(cluster: Cluster) -> list[Alive]:
     return [Alive(*row) for row in rows.order_by("id").values_list(*columns)]
 
 
-def _load(keys: Iterable[int]) -> dict[int, Attempt]:
-    """Return attempts with job and members, by id."""
-    rows = Attempt.objects.filter(pk__in=list(keys)).select_related("job__priority_class")
-    return {row.pk: row for row in rows.prefetch_related("members__node")}
-
-
 def mark_started(attempts: Sequence[tuple[Attempt, datetime]], *, first_look: datetime) -> int:
     """Book the starts of attempts: intervals, and jobs that are RUNNING from then on."""
     changes = []
@@ -74,7 +71,7 @@ def mark_started(attempts: Sequence[tuple[Attempt, datetime]], *, first_look: da
                 detail={"number": attempt.number},
             )
         )
-    Attempt.objects.bulk_update([a for a, _ in attempts], ["started_at"])
+    set_columns([a for a, _ in attempts], ["started_at"])
     open_members([a for a, _ in attempts], first_look_us=to_us(first_look))
     return len(move_each(changes))
 
@@ -111,7 +108,7 @@ def mark_ended(ends: Sequence[tuple[Attempt, str, datetime]]) -> int:
     for attempt, outcome, at in ends:
         attempt.ended_at, attempt.outcome = at, outcome
         changes.append(_after(attempt, outcome, at))
-    Attempt.objects.bulk_update([a for a, _, _ in ends], ["ended_at", "outcome", "detail"])
+    set_columns([a for a, _, _ in ends], ["ended_at", "outcome", "detail"])
     close_members({a.pk: to_us(at) for a, _, at in ends})
     return len(move_each(changes))
 
@@ -151,6 +148,14 @@ class News:
     checkpoints: dict[int, datetime] = field(default_factory=dict)
 
 
+def _load(news: News) -> dict[int, Attempt]:
+    """Return the attempts there is news of, by id: with their jobs, and members where they start."""
+    rows = Attempt.objects.filter(pk__in=[*news.starts, *news.ends])
+    found = {row.pk: row for row in rows.select_related("job__priority_class").order_by()}
+    prefetch_related_objects([found[pk] for pk in news.starts], "members__node")
+    return found
+
+
 def news_in(seen: Observation, alive: Iterable[Alive]) -> News:
     """Return what is new; reports of attempts that ended before are ignored."""
     known = {UUID(report.uid): report for report in seen.attempts}
@@ -181,12 +186,12 @@ def apply_observation(cluster: Cluster, seen: Observation) -> int:
     news = news_in(seen, alive_on(cluster))
     moves = 0
     if news.checkpoints:
-        Attempt.objects.bulk_update(
+        set_columns(
             [Attempt(pk=pk, last_checkpoint_at=at) for pk, at in news.checkpoints.items()],
             ["last_checkpoint_at"],
         )
     if news.starts or news.ends:
-        attempts = _load({*news.starts, *news.ends})
+        attempts = _load(news)
         starts = [(attempts[pk], at) for pk, at in news.starts.items()]
         if starts:
             moves += mark_started(starts, first_look=cluster.first_look_at or as_of)
