@@ -121,7 +121,7 @@ def test_a_crash_before_the_mark_leaves_no_job(cluster, arrive, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("django.db.models.query.QuerySet.bulk_update", crash)
+        patched.setattr("apps.jobs.arrivals.set_columns", crash)
         with pytest.raises(KeyboardInterrupt):
             submit_due(cluster, now=NOW)
     assert not Job.objects.exists()
