@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from apps.common.readonly import ReadOnlyAdmin
-from apps.scheduling.models import Standing, Tick, Verdict
+from apps.scheduling.models import Forecast, Standing, Tick, Verdict
 
 
 @admin.register(Tick)
@@ -37,3 +37,13 @@ class StandingAdmin(ReadOnlyAdmin[Standing]):
     list_filter = ("cluster", "level_state")
     search_fields = ("tenant__path",)
     list_select_related = ("tenant", "cluster")
+
+
+@admin.register(Forecast)
+class ForecastAdmin(ReadOnlyAdmin[Forecast]):
+    """When each waiting job likely starts."""
+
+    list_display = ("job", "cluster", "starts_us", "tick_id")
+    list_filter = ("cluster",)
+    search_fields = ("=job__id", "job__name")
+    list_select_related = ("job", "cluster")
