@@ -91,15 +91,15 @@ class JobFacts:
         cluster = self.job.cluster
         return gang_waits([cluster], 0, observed_until(cluster), job=self.job, prices=self.prices)
 
-    def waits_told(self) -> Mapping[int, Wait]:
-        """Return what the job held while it gathered, in words, by attempt."""
+    def waits_told(self) -> Mapping[datetime, Wait]:
+        """Return what the job held while it gathered, in words, by the start of each reservation."""
         url = reverse("console:job-waterfall", args=[self.job.pk])
-        found: dict[int, Wait] = {}
+        found: dict[datetime, Wait] = {}
         for wait in self.waits:
             number, amount = wait.reservation.attempt_number, wait.amount
             if amount.gpu_hours:
                 cost = show.money(amount.money) if self.money and amount.has_money else ""
-                found[number] = Wait(
+                found[wait.reservation.since] = Wait(
                     show.gpu_hours(amount.gpu_hours), cost, f"{url}?attempt={number}"
                 )
         return found

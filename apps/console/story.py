@@ -33,7 +33,7 @@ class Teller:
 
     job: Job
     attempts: Mapping[int, Attempt]
-    waits: Mapping[int, Wait]  # by attempt number
+    waits: Mapping[datetime, Wait]  # by the start of each reservation
     now: datetime
 
     def lines(self, moves: Sequence[Move]) -> list[Event]:
@@ -101,15 +101,23 @@ def _reserved(teller: Teller, move: Move) -> str:
     start = f"Attempt {move.attempt_number} reserves room"
     if held and size:
         start += f" for {held} of {show.counted(int(size), 'member')}"
-    wait = teller.waits.get(move.attempt_number)
+    # One that goes on, after what it held was lent, is told where it began.
+    wait = teller.waits.get(move.at)
     if wait is None:
         return f"{start} and waits for the rest."
     cost = f"{wait.gpu_hours}, {wait.cost}" if wait.cost else wait.gpu_hours
     return format_html('{}. <b>Gang wait {}.</b> <a href="{}">waterfall</a>', start, cost, wait.url)
 
 
+GIVEN_BACK = {
+    "timed_out": "Its reservation timed out: it gives back all it held, and others may have it.",
+    "lent": "What it held is lent to jobs that will have ended when it can start.",
+}
+
+
 def _unreserved(teller: Teller, move: Move) -> str:
-    return "Gives back all it held and waits without a reservation."
+    why = str(move.detail.get("why") or "")
+    return GIVEN_BACK.get(why, "Gives back all it held and waits without a reservation.")
 
 
 def _admitted(teller: Teller, move: Move) -> str:

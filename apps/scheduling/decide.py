@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import numpy as np
 
 from apps.backends.models import Cluster, Node
 from apps.common.rows import set_columns
@@ -176,16 +178,27 @@ def _kept_seconds(job_ids: Sequence[int]) -> dict[int, int]:
 
 
 def _reserving(
-    wanted: Mapping[int, Mapping[int, int]], jobs: Mapping[int, Job], *, now: datetime
+    wanted: Mapping[int, Mapping[int, int]],
+    jobs: Mapping[int, Job],
+    timed_out: Container[int],
+    planned: Container[int],
+    *,
+    now: datetime,
 ) -> list[Change]:
     """Return the moves between PENDING and RESERVING that the holds make."""
     changes = []
     for job_id, job in jobs.items():
-        state = JobState.RESERVING if wanted.get(job_id) else JobState.PENDING
-        if job.state != state:
-            what = "reserved" if state == JobState.RESERVING else "unreserved"
-            detail = {"held": len(wanted.get(job_id, {})), "size": job.size}
-            changes.append(Change(job, state, at=now, what=what, detail=detail))
+        held = len(wanted.get(job_id, {}))
+        state = JobState.RESERVING if held else JobState.PENDING
+        if job.state == state:
+            continue
+        detail: dict[str, object] = {"held": held, "size": job.size}
+        if not held:
+            detail["why"] = (
+                "timed_out" if job_id in timed_out else "lent" if job_id in planned else "released"
+            )
+        what = "reserved" if held else "unreserved"
+        changes.append(Change(job, state, at=now, what=what, detail=detail))
     return changes
 
 
@@ -242,7 +255,7 @@ def write(
         )  # fmt: skip
         _drop_unplanned(rest, decision, wanted, now=now)
         waiting = {j: job for j, job in jobs.items() if j not in begins}
-        turned = _reserving(wanted, waiting, now=now)
+        turned = _reserving(wanted, waiting, timed_out, _planned(decision), now=now)
         moved = len(move_each(turned, tick_id=tick.pk)) if turned else 0
         started = _start(begins, jobs, tick, now=now)
         if moved or started:
@@ -258,6 +271,12 @@ def _open_reservations(job_ids: Sequence[int]) -> dict[int, Reservation]:
     return {r.job_id: r for r in rows.select_related("job")}
 
 
+def _planned(decision: Decision) -> set[int]:
+    """Return the jobs that the plan expects to start at some instant, held for or not."""
+    expected = np.flatnonzero(decision.plan.verdicts.forecast != NONE)
+    return {decision.seen.pending_ids[k] for k in expected.tolist()}
+
+
 def _drop_unplanned(
     reservations: Mapping[int, Reservation],
     decision: Decision,
@@ -266,13 +285,8 @@ def _drop_unplanned(
     now: datetime,
 ) -> None:
     """End reservations that the plan neither holds for nor expects to start."""
-    forecast = decision.plan.verdicts.forecast
-    index = {job_id: k for k, job_id in enumerate(decision.seen.pending_ids)}
-    dropped = [
-        r
-        for j, r in reservations.items()
-        if not wanted.get(j) and (j not in index or forecast[index[j]] == NONE)
-    ]
+    planned = _planned(decision)
+    dropped = [r for j, r in reservations.items() if not wanted.get(j) and j not in planned]
     _end_reservations(dropped, ReservationOutcome.RELEASED, now=now)
 
 

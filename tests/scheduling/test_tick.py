@@ -13,6 +13,7 @@ from apps.backends.models import Cluster
 from apps.jobs.models import Attempt, Job, Move, Reservation
 from apps.jobs.services import cancel_job, hold_job, release_job
 from apps.ledger.models import Interval
+from apps.queues.models import ClusterPolicy
 from apps.scheduling import act as act_module
 from apps.scheduling import services, steps
 from apps.scheduling.models import Standing, Tick, Verdict
@@ -245,3 +246,21 @@ def test_time_between_two_looks_too_far_apart_is_marked_assumed(play: Playground
 
     nodes = Interval.objects.filter(kind="node", node__name="n0").order_by("start_us")
     assert [(row.assumed, row.end_us is None) for row in nodes] == [(True, False), (False, True)]
+
+
+def test_a_reservation_that_timed_out_says_so_and_backs_off(
+    play: Playground, vision: Tenant
+) -> None:
+    ClusterPolicy.objects.update_or_create(
+        cluster=play.cluster, defaults={"gang_timeout_seconds": 60}
+    )
+    make_job(vision, play.pool, size=3)
+    gang = make_job(vision, play.pool, size=8)
+    for seconds in (0, 30, 60):
+        play.tick(seconds)
+
+    job = Job.objects.get(pk=gang.pk)
+    last = Move.objects.filter(job=gang).latest("id")
+    assert (job.state, last.what, last.detail["why"]) == ("PENDING", "unreserved", "timed_out")
+    assert job.no_reserve_before == play.at(120)
+    assert Reservation.objects.get(job=gang).outcome == "timed_out"
