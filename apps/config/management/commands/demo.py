@@ -33,7 +33,7 @@ class Command(BaseCommand):
             trace=trace,
             reset=reset not in ("", "0", "no"),
             own_redis=not os.environ.get("REDIS_URL"),
-            say=lambda line: self.stdout.write(line),
+            say=self._say,
         )
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _interrupted)
@@ -42,3 +42,8 @@ class Command(BaseCommand):
         except Trouble as trouble:
             self.stderr.write(f"Rollcall: {trouble}")
             raise SystemExit(1) from trouble
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        # At once, where it goes to a file too.
+        self.stdout.flush()
