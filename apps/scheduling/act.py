@@ -10,7 +10,7 @@ from apps.backends.models import Cluster
 from apps.backends.port import Backend, LaunchRequest, LaunchResult
 from apps.common.rows import set_columns
 from apps.jobs.models import Attempt
-from apps.jobs.states import HOLDING, Outcome
+from apps.jobs.states import Outcome
 from apps.scheduling import steps
 from apps.scheduling.leases import Lease, fenced
 from apps.scheduling.observe import mark_ended, mark_started
@@ -35,9 +35,7 @@ def launch_request(attempt: Attempt) -> LaunchRequest:
 
 def _to_do(cluster: Cluster) -> tuple[list[Attempt], list[Attempt]]:
     """Return the attempts to launch, with all a launch needs, and those to stop."""
-    alive = Attempt.objects.filter(
-        job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True
-    )
+    alive = Attempt.objects.filter(job__cluster=cluster, ended_at__isnull=True)
     asked = Q(launched_at__isnull=True) | Q(job__cancel_requested_at__isnull=False)
     rows = alive.filter(asked).select_related("job__tenant", "job__pool", "job__priority_class")
     found = list(rows.order_by("id"))

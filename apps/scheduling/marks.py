@@ -8,7 +8,6 @@ from uuid import UUID
 from apps.backends.models import Cluster
 from apps.backends.port import Sample
 from apps.jobs.models import Attempt
-from apps.jobs.states import HOLDING
 
 
 def held_idle_of(
@@ -22,7 +21,7 @@ def held_idle_of(
     idle: dict[int, int] = {}
     unknown: dict[int, int] = {}
     alive = Attempt.objects.filter(
-        job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True,
+        job__cluster=cluster, ended_at__isnull=True,
         started_at__isnull=False,
     )  # fmt: skip
     rows = alive.values_list(

@@ -16,7 +16,7 @@ from apps.common.rows import set_columns
 from apps.common.time import to_us
 from apps.jobs.models import Attempt, Reservation
 from apps.jobs.moves import Change, move_each
-from apps.jobs.states import HOLDING, TERMINAL, WAITING, JobState, Outcome, ReservationOutcome
+from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome, ReservationOutcome
 from apps.ledger.intervals import (
     close_holds,
     close_members,
@@ -48,9 +48,7 @@ class Alive:
 
 def alive_on(cluster: Cluster) -> list[Alive]:
     """Return the attempts that hold GPUs, by id: one query, few columns."""
-    rows = Attempt.objects.filter(
-        job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True
-    )
+    rows = Attempt.objects.filter(job__cluster=cluster, ended_at__isnull=True)
     columns = (
         "id", "uid", "launched_at", "started_at", "last_checkpoint_at", "job__cancel_requested_at"
     )  # fmt: skip

@@ -14,7 +14,7 @@ from apps.backends.models import Cluster, Node
 from apps.common.time import MICROSECOND, to_us
 from apps.engine import types as engine
 from apps.jobs.models import Attempt, Job, Member, Reservation
-from apps.jobs.states import HOLDING, WAITING, JobState
+from apps.jobs.states import WAITING, JobState
 from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.usage import decayed_usage
 from apps.scheduling.frame import Frame, duration
@@ -164,9 +164,7 @@ def _pending(
 
 
 def _running(cluster: Cluster, frame: Frame, node_at: dict[int, int]) -> engine.Running:
-    alive = Attempt.objects.filter(
-        job__cluster=cluster, job__state__in=sorted(HOLDING), ended_at__isnull=True
-    )
+    alive = Attempt.objects.filter(job__cluster=cluster, ended_at__isnull=True)
     rows = list(alive.order_by("job_id").values_list(*RUNNING_COLUMNS))
     frame.check({r[2] for r in rows}, {r[3] for r in rows}, {r[8] for r in rows})
     nodes: dict[int, list[int]] = defaultdict(list)
