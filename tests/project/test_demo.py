@@ -94,8 +94,12 @@ class Run:
                 line = (home / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
-            mine = self.process is None or int(home.name) != self.process.pid
-            if f"ROLLCALL_DATA={self.folder}\0".encode() in environment and mine and line:
+            # Redis writes over its environment, but its title names its socket.
+            ours = (
+                f"ROLLCALL_DATA={self.folder}\0".encode() in environment
+                or f"{self.folder}/redis" in line
+            )
+            if ours and line and (self.process is None or int(home.name) != self.process.pid):
                 found[int(home.name)] = line
         return found
 
