@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 import yaml
 
 from tests.project.netns import private_network
-from tests.services import Postgres, private_postgres, redis_program
+from tests.services import Postgres, die_with_parent, private_postgres, redis_program
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -83,7 +84,7 @@ class Stage:
         with (self.folder / f"{name}.log").open("wb") as out:
             self.running[name] = subprocess.Popen(
                 self.words(SERVICES[name]["command"]), cwd=ROOT, env=self.environment(name),
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=die_with_parent(signal.SIGTERM),
             )  # fmt: skip
         return self.running[name]
 

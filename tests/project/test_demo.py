@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.services import die_with_parent
+
 ROOT = Path(__file__).resolve().parents[2]
 # A busy machine starts it slowly.
 PATIENCE = 300.0
@@ -54,6 +56,7 @@ class Run:
             self.process = subprocess.Popen(
                 self.command(*arguments), cwd=ROOT, env=self.environment, text=True,
                 stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
+                preexec_fn=die_with_parent(signal.SIGTERM),
             )  # fmt: skip
         wait_for(self.settled)
 
