@@ -152,3 +152,36 @@ def test_a_long_log_makes_room_for_a_new_one(tmp_path, monkeypatch):
 
     assert child.last_words() == "new"
     assert "the old one" in child.log.with_suffix(".log.1").read_text()
+
+
+def test_starting_over_keeps_the_lock_the_key_and_the_logs(tmp_path, settings, monkeypatch):
+    monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.sqlite3")
+    settings.SIMULATOR_DIR, settings.STATIC_ROOT = tmp_path / "worlds", tmp_path / "static"
+    for name in ("worlds/atlas", "static/a.css", "log/web.log", "lock", "secret_key",
+                 "rollcall.sqlite3", "rollcall.sqlite3-wal"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+
+    _demo(tmp_path)._start_over()
+
+    assert {path.name for path in tmp_path.iterdir()} == {"log", "lock", "secret_key"}
+
+
+def test_starting_over_spares_a_database_that_is_not_the_demos(tmp_path, settings, monkeypatch):
+    monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
+
+    with pytest.raises(demo.Trouble, match="RESET=1 empties only the demo's own SQLite"):
+        _demo(tmp_path)._start_over()
+
+
+def test_static_files_are_laid_out_once(settings, monkeypatch, tmp_path):
+    settings.STATIC_ROOT = tmp_path / "static"
+    calls = []
+    monkeypatch.setattr(
+        demo, "call_command", lambda *a, **k: (calls.append(a), settings.STATIC_ROOT.mkdir())
+    )
+
+    demo.collect_static()
+    demo.collect_static()
+
+    assert calls == [("collectstatic",)]
