@@ -116,6 +116,14 @@ def collect_static() -> None:
     mark.write_text(wanted)
 
 
+def _collect_beside() -> None:
+    """Lay out the static files in a process that goes quietly when it is told to."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    collect_static()
+
+
 @dataclass(slots=True)
 class Demo:
     """One run of the demo; ``folder`` holds everything that it keeps."""
@@ -193,11 +201,13 @@ class Demo:
         if self.reset:
             self._start_over()
         # Beside the loading, on the second core; it touches no database.
-        collecting = multiprocessing.get_context("fork").Process(target=collect_static, daemon=True)
+        collecting = multiprocessing.get_context("fork").Process(
+            target=_collect_beside, daemon=True
+        )
         collecting.start()
         call_command("migrate", interactive=False, verbosity=0)
         try:
-            call_command("load_demo", trace=self.trace or None, verbosity=0)
+            call_command("load_demo", trace=Path(self.trace) if self.trace else None, verbosity=0)
         except CommandError as error:
             raise Trouble(str(error)) from error
         collecting.join()

@@ -37,6 +37,14 @@ def wait_for(what: Callable[[], object], patience: float = PATIENCE) -> None:
         time.sleep(0.1)
 
 
+# In the form of the Philly traces; three jobs that nobody ran.
+TRACE = """timestamp,duration,num_gpus,gpu_time,cluster
+2017-09-01 08:00:00,600.0,1,600.0,one
+2017-09-01 08:01:00,1200.0,8,9600.0,two
+2017-09-01 08:02:00,300.0,16,4800.0,one
+"""
+
+
 class Run:
     """One demo in a folder of its own."""
 
@@ -235,3 +243,23 @@ def test_a_trace_that_is_not_there_is_one_sentence(demo):
     sentence = demo.refused("--trace", "/nowhere/philly.csv")
 
     assert "there is no trace at /nowhere/philly.csv; type: make demo TRACE=" in sentence
+
+
+def test_a_trace_is_replayed_on_its_own_clock(demo, tmp_path):
+    trace = tmp_path / "philly.csv"
+    trace.write_text(TRACE)
+
+    demo.start("--trace", str(trace))
+
+    wait_for(lambda: demo.ticks() > 0)
+    assert demo.ask("/login/") == 200
+
+
+def test_a_trace_that_is_none_is_one_sentence_and_leaves_nothing_behind(demo, tmp_path):
+    trace = tmp_path / "shopping.csv"
+    trace.write_text("milk,eggs\n1,12\n")
+
+    sentence = demo.refused("--trace", str(trace))
+
+    assert "has no column timestamp" in sentence
+    wait_for(lambda: not demo.pids(), 10)
