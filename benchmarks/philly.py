@@ -56,7 +56,7 @@ def _measure(path: str, most: float) -> dict[str, Any]:
     from apps.scheduling.services import tick
 
     call_command("migrate", verbosity=0)
-    call_command("load_demo", trace=path, force=True, verbosity=0, stdout=sys.stderr)
+    call_command("load_demo", trace=Path(path), force=True, verbosity=0, stdout=sys.stderr)
     cluster = Cluster.objects.get(name=CLUSTER)
     began = time.perf_counter()
     while cluster.clock_now != cluster.clock_until and time.perf_counter() - began < most:
