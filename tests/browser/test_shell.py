@@ -226,7 +226,8 @@ def test_a_pause_stops_the_refresh_until_it_is_resumed(open_page: Open, jobs: li
     expect(page.locator("#strip")).to_contain_text("The refresh is paused.")
     page.evaluate("document.dispatchEvent(new Event('rollcall:tick'))")
     page.wait_for_timeout(300)
-    assert asked == []
+    # The browser fetches its icon when it likes.
+    assert [url for url in asked if "/static/" not in url] == []
 
     with page.expect_response("**/queue/**"):
         page.keyboard.press(".")

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PRODUCTION = {
     "ROLLCALL_MODE": "production",
-    "SECRET_KEY": "k7" * 40,
+    "SECRET_KEY": "k7-Qz9_wB" * 9,
     "ALLOWED_HOSTS": "rollcall.example.com",
     "DATABASE_URL": "postgres://rollcall:hush@db.example.com:5432/rollcall",
     "REDIS_URL": "redis://redis.example.com:6379/0",

@@ -35,7 +35,8 @@ class Command(BaseCommand):
             own_redis=not os.environ.get("REDIS_URL"),
             say=self._say,
         )
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        # Ctrl-C too: what a shell starts in the background ignores it otherwise.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _interrupted)
         try:
             demo.run()
