@@ -13,6 +13,8 @@ from tests.factories import secret_of
 
 Caller = Callable[[User], APIClient]
 
+JOBS = "/api/v1/jobs"
+
 
 @pytest.fixture
 def call() -> Caller:
@@ -31,3 +33,14 @@ def call() -> Caller:
 def body(vision: Any, pool: Any) -> dict[str, Any]:
     """The smallest submission."""
     return {"name": "train", "tenant": "vision", "cluster": "atlas", "pool": "h100"}
+
+
+def refusal(response: Any, status: int) -> dict[str, Any]:
+    """Check the one shape of a refusal, and return what is in it."""
+    assert response.status_code == status, response.content
+    told = response.json()
+    assert set(told) == {"error"}
+    assert set(told["error"]) == {"code", "message", "field", "fields"}
+    assert isinstance(told["error"]["message"], str)
+    assert told["error"]["message"]
+    return told["error"]
