@@ -84,7 +84,7 @@ def test_what_was_refused_gets_the_focus_and_leads_to_its_field(
 
     with page.expect_response(lambda answer: answer.status == 422):
         page.click("text=Submit 1 job")
-    open_page.complaints.clear()  # type: ignore[attr-defined]  # the browser logs the 422
+    open_page.provoked.append("status of 422")  # type: ignore[attr-defined]
 
     expect(page.locator("#errors")).to_be_focused()
     page.locator("#errors a").click()
@@ -210,7 +210,7 @@ def test_a_failed_refresh_keeps_the_old_numbers_and_says_so(
     strip = page.locator("#strip")
     expect(strip).to_contain_text("Could not refresh: the server did not answer. Shown as of")
     expect(page.locator("[data-row]")).to_have_count(4)
-    open_page.complaints.clear()  # type: ignore[attr-defined]  # the browser logs what was cut off
+    open_page.provoked += ["net::ERR", "htmx:"]  # type: ignore[attr-defined]
     page.unroute("**/queue/**")
     with page.expect_response("**/queue/**"):
         strip.locator("button", has_text="Try again").click()
