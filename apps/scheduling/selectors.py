@@ -37,12 +37,6 @@ def verdict_of(job: Job) -> Verdict | None:
     return Verdict.objects.filter(job=job).first()
 
 
-def newest_tick(cluster: Cluster) -> Tick | None:
-    """Return the newest tick of a cluster, without its columns."""
-    rows = Tick.objects.filter(cluster=cluster).defer("snapshot", "plan")
-    return rows.order_by("-id").first()
-
-
 def _ids(verdicts: Iterable[Verdict], key: str) -> set[int]:
     return {v.detail[key] for v in verdicts if key in v.detail}
 

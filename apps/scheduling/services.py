@@ -6,7 +6,6 @@ import logging
 import time
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.utils import timezone
 
 from apps.backends.kinds import backend_of
@@ -206,8 +205,3 @@ def tick(cluster: Cluster, *, holder: str = "tick") -> bool:
 def _period(cluster: Cluster) -> float:
     """Return the seconds between two ticks; a clock that hurries needs no pause."""
     return 0.0 if cluster.clock_now is not None else float(cluster.tick_seconds)
-
-
-def tick_seconds() -> int:
-    """Return how often beat looks for clusters that are due."""
-    return int(settings.TICK_SECONDS)
