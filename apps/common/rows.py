@@ -1,35 +1,94 @@
-"""Write changed columns of many rows with one prepared statement.
+"""Write many rows, or a few columns of them, with one prepared statement.
 
-Django's ``bulk_update`` builds a CASE for each row; for the few rows of a tick that takes longer
-than the database needs for all of them.
+Django's ``bulk_update`` builds a CASE for each row, ``bulk_create`` an expression for each value;
+for the few rows of a tick that takes longer than the database needs for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 from django.db import connection
-from django.db.models import Model
+from django.db.models import Field, Model
+
+
+@lru_cache
+def _columns_of(model: type[Model], names: frozenset[str]) -> list[Field[Any, Any]]:
+    """Return the fields of these names, by name or by column, in the order of the model."""
+    meta = model._meta
+    found = [f for f in meta.concrete_fields if f.name in names or f.attname in names]
+    if len(found) != len(names):
+        raise ValueError(f"{meta.label} does not have all of {', '.join(sorted(names))}.")
+    return found
+
+
+def _quoted(field: Field[Any, Any]) -> str:
+    return connection.ops.quote_name(str(field.column))
+
+
+def _adapted(field: Field[Any, Any], value: Any) -> Any:
+    return field.get_db_prep_save(value, connection)
 
 
 def set_columns(rows: Sequence[Model], fields: Sequence[str]) -> None:
     """Write some fields of rows that stand in the database, as ``bulk_update`` does."""
     if not rows:
         return
-    meta = rows[0]._meta
-    columns = [field for field in meta.concrete_fields if field.name in fields]
-    quote = connection.ops.quote_name
-    names = ", ".join(f"{quote(str(field.column))} = %s" for field in columns)
-    key = quote(str(meta.pk.column))
+    model = type(rows[0])
+    columns = _columns_of(model, frozenset(fields))
+    names = ", ".join(f"{_quoted(field)} = %s" for field in columns)
+    key = connection.ops.quote_name(str(model._meta.pk.column))
     values = [
-        [
-            *(field.get_db_prep_save(getattr(row, field.attname), connection) for field in columns),
-            row.pk,
-        ]
+        [*(_adapted(field, getattr(row, field.attname)) for field in columns), row.pk]
         for row in rows
     ]
+    table = connection.ops.quote_name(model._meta.db_table)
     with connection.cursor() as cursor:
         cursor.executemany(
-            f"UPDATE {quote(meta.db_table)} SET {names} WHERE {key} = %s",  # noqa: S608  names of our own models
+            f"UPDATE {table} SET {names} WHERE {key} = %s",  # noqa: S608  names of our own models
             values,
         )
+
+
+def add_rows(rows: Sequence[Model]) -> None:
+    """Insert rows whose keys nobody needs to know, as ``bulk_create`` does."""
+    if not rows:
+        return
+    model = type(rows[0])
+    key = model._meta.pk
+    columns = [field for field in model._meta.concrete_fields if field is not key]
+    names = ", ".join(_quoted(field) for field in columns)
+    places = ", ".join(["%s"] * len(columns))
+    table = connection.ops.quote_name(model._meta.db_table)
+    values = [[_adapted(field, getattr(row, field.attname)) for field in columns] for row in rows]
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {table} ({names}) VALUES ({places})",  # noqa: S608  names of our own models
+            values,
+        )
+
+
+def compare_and_set(
+    model: type[Model], *, where: Mapping[str, Any], values: Mapping[str, Any]
+) -> int:
+    """Write columns of the rows that have these values now; return how many there were.
+
+    ``where`` compares by equality, None apart; both name columns of the model.
+    """
+    new = _columns_of(model, frozenset(values))
+    old = _columns_of(model, frozenset(where))
+    names = ", ".join(f"{_quoted(field)} = %s" for field in new)
+    match = " AND ".join(f"{_quoted(field)} = %s" for field in old)
+    table = connection.ops.quote_name(model._meta.db_table)
+
+    def params(fields: Sequence[Field[Any, Any]], of: Mapping[str, Any]) -> list[Any]:
+        return [_adapted(f, of[f.name] if f.name in of else of[f.attname]) for f in fields]
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {table} SET {names} WHERE {match}",  # noqa: S608  names of our own models
+            [*params(new, values), *params(old, where)],
+        )
+        return int(cursor.rowcount)

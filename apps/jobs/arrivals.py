@@ -7,14 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
 
 from apps.backends.models import Cluster, Pool
 from apps.common.errors import DomainError, Invalid
+from apps.common.prepared import Prepared
 from apps.common.rows import set_columns
 from apps.jobs.models import Arrival
 from apps.jobs.services import JobSpec, submit_many
 from apps.queues.models import PriorityClass
+from apps.queues.services import DEFAULT_CLASS
 
 BATCH = 1_000
 
@@ -36,11 +37,14 @@ SPEC_KEYS = frozenset(
 """What ``Arrival.spec`` may hold: the words of JobSpec; pool and priority class by name."""
 
 
-def due(cluster: Cluster, *, now: datetime) -> QuerySet[Arrival]:
-    """Return the arrivals whose instant has come and that are no jobs yet, in order."""
-    return Arrival.objects.filter(
-        cluster=cluster, at__lte=now, job__isnull=True, refused=""
-    ).order_by("at", "pk")
+# The arrivals whose instant has come and that are no jobs yet, in order.
+DUE = Prepared(
+    lambda cluster_id, now: (
+        Arrival.objects.filter(cluster=cluster_id, at__lte=now, job__isnull=True, refused="")
+        .order_by("at", "pk")
+        .values_list("pk")[:BATCH]
+    )
+)
 
 
 def submit_due(cluster: Cluster, *, now: datetime) -> int:
@@ -52,7 +56,7 @@ def submit_due(cluster: Cluster, *, now: datetime) -> int:
     made = 0
     # The look is outside a transaction, which on SQLite would wait for every other writer.
     while True:
-        keys = list(due(cluster, now=now).values_list("pk", flat=True)[:BATCH])
+        keys = [pk for (pk,) in DUE.rows(cluster.pk, now)]
         if keys:
             made += _submit(cluster, keys)
         if len(keys) < BATCH:
@@ -86,9 +90,9 @@ def _submit_rows(
 ) -> None:
     """Give each row its job or its refusal; a batch with a refusal in it is halved to find it."""
     try:
-        with transaction.atomic():
-            specs = [_spec(cluster, row, pools, classes) for row in rows]
-            jobs = submit_many(specs, at=[row.at for row in rows])
+        specs = [_spec(cluster, row, pools, classes) for row in rows]
+        # What it refuses it refuses before it writes.
+        jobs = submit_many(specs, at=[row.at for row in rows])
     except DomainError as error:
         if len(rows) == 1:
             rows[0].refused = error.message[:300]
@@ -120,6 +124,6 @@ def _spec(
         tenant=row.tenant,
         cluster=cluster,
         pool=pool,
-        priority_class=None if wanted is None else classes[wanted],
+        priority_class=classes.get(wanted or DEFAULT_CLASS),
         **{"name": "", "size": 1, "gpus_per_member": 1, **asked},
     )

@@ -10,6 +10,8 @@ from typing import Any
 from django.db import transaction
 
 from apps.accounts.models import User
+from apps.common.prepared import Prepared
+from apps.common.rows import add_rows, compare_and_set, set_columns
 from apps.jobs.models import Job, Move
 from apps.jobs.states import MOVES, TERMINAL, JobState
 
@@ -59,7 +61,7 @@ def move_job(
     before = job.state
     _check(before, after)
     columns = _columns(after, at, fields)
-    if Job.objects.filter(pk=job.pk, state=before).update(**columns) != 1:
+    if not compare_and_set(Job, where={"id": job.pk, "state": before}, values=columns):
         return False
     Move.objects.create(
         job=job,
@@ -89,50 +91,60 @@ class Change:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+# Locked in the order of their ids, so that two of these never wait for each other.
+STATES = Prepared(
+    lambda keys: (
+        Job.objects.select_for_update()
+        .filter(pk__in=keys)
+        .order_by("pk")
+        .values_list("pk", "state")
+    )
+)
+
+
 def _still_as_read(changes: Sequence[Change]) -> list[Change]:
     now_in: dict[int, str] = {}
-    # Locked in the order of their ids, so that two of these never wait for each other.
     for keys in _chunks(sorted(change.job.pk for change in changes)):
-        rows = Job.objects.select_for_update().filter(pk__in=keys).order_by("pk")
-        now_in.update(rows.values_list("pk", "state"))
+        now_in.update(STATES.rows(keys))
     return [change for change in changes if now_in.get(change.job.pk) == change.job.state]
 
 
-@transaction.atomic
-def move_each(changes: Sequence[Change], *, tick_id: int | None = None) -> list[Job]:
+@transaction.atomic(savepoint=False)
+def move_each(
+    changes: Sequence[Change], *, tick_id: int | None = None, locked: bool = False
+) -> list[Job]:
     """Move many jobs, each its own way, as ``move_job``; return those that moved, in order.
 
-    Jobs that change alike share one UPDATE. The Move rows tell the attempt each was in before.
+    The Move rows tell the attempt each was in before. ``locked``: the caller's transaction read
+    the jobs for update, so none can have moved since.
     """
+    if not changes:
+        return []
     for change in changes:
         _check(change.job.state, change.after)
-    moved = _still_as_read(changes)
-    alike: dict[tuple[tuple[str, Any], ...], list[int]] = {}
+    moved = list(changes) if locked else _still_as_read(changes)
+    moves = [
+        Move(
+            job=change.job,
+            at=change.at,
+            before=change.job.state,
+            after=change.after,
+            attempt_number=change.job.attempt_number,
+            what=change.what,
+            detail=dict(change.detail),
+            tick_id=tick_id,
+        )
+        for change in moved
+    ]
+    alike: dict[tuple[str, ...], list[Job]] = {}
     for change in moved:
         columns = _columns(change.after, change.at, change.fields)
-        alike.setdefault(tuple(sorted(columns.items())), []).append(change.job.pk)
-    for columns_of, jobs in alike.items():
-        for keys in _chunks(jobs):
-            Job.objects.filter(pk__in=keys).update(**dict(columns_of))
-    Move.objects.bulk_create(
-        [
-            Move(
-                job=change.job,
-                at=change.at,
-                before=change.job.state,
-                after=change.after,
-                attempt_number=change.job.attempt_number,
-                what=change.what,
-                detail=dict(change.detail),
-                tick_id=tick_id,
-            )
-            for change in moved
-        ],
-        batch_size=BATCH,
-    )
-    for change in moved:
-        for name, value in _columns(change.after, change.at, change.fields).items():
+        for name, value in columns.items():
             setattr(change.job, name, value)
+        alike.setdefault(tuple(sorted(columns)), []).append(change.job)
+    for names, jobs in alike.items():
+        set_columns(jobs, names)
+    add_rows(moves)
     return [change.job for change in moved]
 
 

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from apps.accounts.models import User
 from apps.backends.kinds import backend_of
 from apps.common.errors import Conflict, Invalid
+from apps.common.rows import add_rows
 from apps.common.text import clean_text
 from apps.jobs.models import Job, Move
 from apps.jobs.moves import BATCH, ForbiddenMove, move_job, move_jobs, note
@@ -247,18 +248,17 @@ def _known_by_key(
     return found
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def _insert_all(pairs: Sequence[tuple[Job, JobSpec]], by: User | None) -> None:
     Job.objects.bulk_create([job for job, _ in pairs], batch_size=BATCH)
-    Move.objects.bulk_create([_submitted(job, by) for job, _ in pairs], batch_size=BATCH)
+    add_rows([_submitted(job, by) for job, _ in pairs])
     link = Job.depends_on.through
-    link.objects.bulk_create(
+    add_rows(
         [
             link(from_job_id=job.pk, to_job_id=needed.pk)
             for job, spec in pairs
             for needed in spec.depends_on
-        ],
-        batch_size=BATCH,
+        ]
     )
 
 

@@ -8,12 +8,13 @@ from django.db.models import Q, prefetch_related_objects
 
 from apps.backends.models import Cluster
 from apps.backends.port import Backend, LaunchRequest, LaunchResult
+from apps.common.prepared import Prepared
 from apps.common.rows import set_columns
 from apps.jobs.models import Attempt
 from apps.jobs.states import Outcome
 from apps.scheduling import steps
 from apps.scheduling.leases import Lease, fenced
-from apps.scheduling.observe import mark_ended, mark_started
+from apps.scheduling.observe import PLACED, mark_ended, mark_started
 
 
 def launch_request(attempt: Attempt) -> LaunchRequest:
@@ -33,14 +34,26 @@ def launch_request(attempt: Attempt) -> LaunchRequest:
     )
 
 
+ASKED = Prepared(
+    lambda cluster_id: (
+        Attempt.objects.filter(job__cluster=cluster_id, ended_at__isnull=True)
+        .filter(Q(launched_at__isnull=True) | Q(job__cancel_requested_at__isnull=False))
+        .order_by("id")
+        .values_list("id")
+    )
+)
+
+
 def _to_do(cluster: Cluster) -> tuple[list[Attempt], list[Attempt]]:
     """Return the attempts to launch, with all a launch needs, and those to stop."""
-    alive = Attempt.objects.filter(job__cluster=cluster, ended_at__isnull=True)
-    asked = Q(launched_at__isnull=True) | Q(job__cancel_requested_at__isnull=False)
-    rows = alive.filter(asked).select_related("job__tenant", "job__pool", "job__priority_class")
+    asked = [pk for (pk,) in ASKED.rows(cluster.pk)]
+    if not asked:
+        return [], []
+    rows = Attempt.objects.filter(pk__in=asked)
+    rows = rows.select_related("job__tenant", "job__pool", "job__priority_class")
     found = list(rows.order_by("id"))
     launches = [row for row in found if row.job.cancel_requested_at is None]
-    prefetch_related_objects(launches, "members__node")
+    prefetch_related_objects(launches, PLACED)
     return launches, [row for row in found if row.job.cancel_requested_at is not None]
 
 

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from apps.backends.models import Cluster, Node
-from apps.common.rows import set_columns
+from apps.common.prepared import Prepared
+from apps.common.rows import add_rows, set_columns
 from apps.common.time import to_us
 from apps.engine import codec
 from apps.engine.cycle import schedule
@@ -18,7 +19,8 @@ from apps.jobs.models import Attempt, Job, Member, Reservation
 from apps.jobs.moves import Change, move_each
 from apps.jobs.states import WAITING, JobState, ReservationOutcome
 from apps.ledger.intervals import close_holds, open_holds
-from apps.scheduling.frame import Frame
+from apps.scheduling.alive import Alive
+from apps.scheduling.frame import Frames
 from apps.scheduling.leases import Lease, fenced
 from apps.scheduling.models import Tick
 from apps.scheduling.publish import publish
@@ -36,9 +38,11 @@ class Decision:
     plan: Plan
 
 
-def decide(cluster: Cluster, frame: Frame, *, now: datetime) -> Decision:
+def decide(
+    cluster: Cluster, frames: Frames, *, now: datetime, alive: list[Alive] | None = None
+) -> Decision:
     """Take a snapshot and ask the engine; nothing is written."""
-    seen = take_snapshot(cluster, frame, now=now)
+    seen = take_snapshot(cluster, frames, now=now, alive=alive)
     return Decision(seen, schedule(seen.snapshot, seen.policy))
 
 
@@ -147,18 +151,20 @@ def _start(
     ]
     if not changes:
         return 0
-    admitted = move_each(changes, tick_id=tick.pk)
-    kept = _kept_seconds([job.pk for job in admitted])
+    admitted = move_each(changes, tick_id=tick.pk, locked=True)
+    kept = _kept_seconds([job.pk for job in admitted if job.attempt_number > 1])
     attempts = Attempt.objects.bulk_create(
         Attempt(
             job=job, number=job.attempt_number, created_at=now, kept_seconds=kept.get(job.pk, 0)
         )
         for job in admitted
     )
-    Member.objects.bulk_create(
-        Member(attempt=attempt, rank=rank, node_id=node_id)
-        for attempt in attempts
-        for rank, node_id in enumerate(placements[attempt.job_id])
+    add_rows(
+        [
+            Member(attempt=attempt, rank=rank, node_id=node_id)
+            for attempt in attempts
+            for rank, node_id in enumerate(placements[attempt.job_id])
+        ]
     )
     return len(admitted)
 
@@ -166,6 +172,8 @@ def _start(
 def _kept_seconds(job_ids: Sequence[int]) -> dict[int, int]:
     """Return the work that the last checkpoint of each job's earlier attempts kept, in seconds."""
     kept: dict[int, int] = {}
+    if not job_ids:
+        return kept
     rows = Attempt.objects.filter(
         job_id__in=job_ids, last_checkpoint_at__isnull=False, started_at__isnull=False
     ).order_by("job_id", "number")
@@ -202,10 +210,16 @@ def _reserving(
     return changes
 
 
+TICKS_SINCE = Prepared(
+    lambda cluster_id, minute: (
+        Tick.objects.filter(cluster=cluster_id, at__gte=minute).order_by().values_list("id")[:1]
+    )
+)
+
+
 def _keep_until(cluster: Cluster, *, now: datetime) -> datetime:
     """Return how long a tick without a move is kept: the first of its minute a day."""
-    minute = now.replace(second=0, microsecond=0)
-    if not Tick.objects.filter(cluster=cluster, at__gte=minute).exists():
+    if not TICKS_SINCE.rows(cluster.pk, now.replace(second=0, microsecond=0)):
         return now + KEEP_MINUTE
     return now + KEEP_ALL
 
@@ -234,7 +248,7 @@ def write(
         )  # fmt: skip
         touched = {*wanted, *current, *placements, *timed_out, *seen.reserved}
         jobs = _still_waiting(sorted(touched)) if touched else {}
-        open_rows = _open_reservations(sorted(touched)) if touched else {}
+        open_rows = _open_reservations(sorted(seen.reserved)) if seen.reserved else {}
         _time_out(
             [r for j, r in open_rows.items() if j in timed_out],
             timeout_seconds,
@@ -256,11 +270,11 @@ def write(
         _drop_unplanned(rest, decision, wanted, now=now)
         waiting = {j: job for j, job in jobs.items() if j not in begins}
         turned = _reserving(wanted, waiting, timed_out, _planned(decision), now=now)
-        moved = len(move_each(turned, tick_id=tick.pk)) if turned else 0
+        moved = len(move_each(turned, tick_id=tick.pk, locked=True))
         started = _start(begins, jobs, tick, now=now)
         if moved or started:
             tick.starts, tick.moves, tick.keep_until = started, moved + started, now + KEEP_MOVES
-            tick.save(update_fields=["starts", "moves", "keep_until"])
+            set_columns([tick], ["starts", "moves", "keep_until"])
         if show:
             publish(cluster, decision.seen, plan, tick)
     return tick

@@ -5,11 +5,13 @@ Read anew for each tick on wall time; a virtual clock that hurries reads it once
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from apps.backends.models import Cluster, Pool
+from apps.backends.port import SeenNode
 from apps.common.time import MICROSECOND
 from apps.engine import types as engine
 from apps.queues.models import ClusterPolicy, PriorityClass, Queue
@@ -150,6 +152,11 @@ class Frames:
 
     cluster: Cluster
     last: Frame | None = None
+    # The nodes as the last look showed them, and as the engine's columns.
+    looked: Sequence[SeenNode] | None = None
+    nodes: engine.Nodes | None = None
+    # The node of each member, by attempt: what was placed stays where it is.
+    members: dict[int, list[int]] = field(default_factory=dict)
 
     def get(self) -> Frame:
         """Return the frame, read if there is none."""
@@ -158,5 +165,13 @@ class Frames:
         return self.last
 
     def forget(self) -> None:
-        """Have the next ``get`` read it anew."""
-        self.last = None
+        """Have the next tick read all of it anew."""
+        self.last = self.looked = self.nodes = None
+        self.members.clear()
+
+    def show(self, nodes: Sequence[SeenNode]) -> bool:
+        """Take in what a look showed of the nodes; return whether it is news."""
+        if self.looked == nodes:
+            return False
+        self.looked, self.nodes, self.last = nodes, None, None
+        return True

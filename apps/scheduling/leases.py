@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from apps.backends.models import Cluster
 from apps.common.errors import DomainError
+from apps.common.rows import compare_and_set
 
 
 class LeaseLost(DomainError):
@@ -60,10 +61,9 @@ def renew(lease: Lease, **fields: object) -> None:
 
     :raises LeaseLost: if it is no longer ours.
     """
-    kept = Cluster.objects.filter(
-        pk=lease.cluster_id, lease_fence=lease.fence, lease_holder=lease.holder
-    ).update(lease_until=timezone.now() + _length(), **fields)
-    if not kept:
+    ours = {"id": lease.cluster_id, "lease_fence": lease.fence, "lease_holder": lease.holder}
+    until = timezone.now() + _length()
+    if not compare_and_set(Cluster, where=ours, values={"lease_until": until, **fields}):
         raise LeaseLost("Another worker ticks this cluster now.")
 
 

@@ -7,7 +7,17 @@ from uuid import UUID
 
 from apps.backends.models import Cluster
 from apps.backends.port import Sample
+from apps.common.prepared import Prepared
 from apps.jobs.models import Attempt
+
+RUNNING = Prepared(
+    lambda cluster_id: Attempt.objects.filter(
+        job__cluster=cluster_id, ended_at__isnull=True, started_at__isnull=False
+    ).values_list(
+        "id", "uid", "job__size", "job__gpus_per_member", "job__pool__idle_below",
+        "job__pool__idle_grace_seconds",
+    )
+)  # fmt: skip
 
 
 def held_idle_of(
@@ -17,24 +27,18 @@ def held_idle_of(
 
     Idle: below the pool's threshold for its grace period. A missing sample is unknown, not idle.
     """
-    by_uid = {UUID(sample.uid): sample for sample in samples}
     idle: dict[int, int] = {}
     unknown: dict[int, int] = {}
-    alive = Attempt.objects.filter(
-        job__cluster=cluster, ended_at__isnull=True,
-        started_at__isnull=False,
-    )  # fmt: skip
-    rows = alive.values_list(
-        "id", "uid", "job__size", "job__gpus_per_member", "job__pool__idle_below",
-        "job__pool__idle_grace_seconds",
-    )  # fmt: skip
+    # Those at work beyond doubt are most of them.
+    doubtful = {UUID(s.uid): s for s in samples if s.utilisation is None or s.idle_since}
+    rows = RUNNING.rows(cluster.pk) if doubtful else []
     for pk, uid, size, gpus, below, grace in rows:
-        sample = by_uid.get(uid)
-        if sample is None or sample.utilisation is None:
-            if sample is not None:
-                unknown[pk] = size * gpus
+        sample = doubtful.get(uid)
+        if sample is None:
             continue
-        if sample.utilisation < below and sample.idle_since is not None:
+        if sample.utilisation is None:
+            unknown[pk] = size * gpus
+        elif sample.utilisation < below and sample.idle_since is not None:
             idle_for = (sample.at - sample.idle_since).total_seconds()
             if idle_for >= grace:
                 idle[pk] = size * gpus

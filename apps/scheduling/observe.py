@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db.models import prefetch_related_objects
+from django.db.models import Prefetch, prefetch_related_objects
 
 from apps.backends.models import Cluster, Node
 from apps.backends.port import Backend, Observation
 from apps.backends.services import sync_nodes
+from apps.common.prepared import Prepared
 from apps.common.rows import set_columns
 from apps.common.time import to_us
-from apps.jobs.models import Attempt, Reservation
+from apps.jobs.models import Attempt, Member, Reservation
 from apps.jobs.moves import Change, move_each
 from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome, ReservationOutcome
 from apps.ledger.intervals import (
@@ -24,6 +25,8 @@ from apps.ledger.intervals import (
     node_seen,
     open_members,
 )
+from apps.scheduling.alive import Alive, alive_on
+from apps.scheduling.frame import Frames
 from apps.scheduling.leases import Lease, fenced
 
 FINAL = {
@@ -34,28 +37,7 @@ FINAL = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
-    """What Rollcall believes of an attempt that holds GPUs."""
-
-    pk: int
-    uid: UUID
-    launched_at: datetime | None
-    started_at: datetime | None
-    last_checkpoint_at: datetime | None
-    cancel_requested_at: datetime | None
-
-
-def alive_on(cluster: Cluster) -> list[Alive]:
-    """Return the attempts that hold GPUs, by id: one query, few columns."""
-    rows = Attempt.objects.filter(job__cluster=cluster, ended_at__isnull=True)
-    columns = (
-        "id", "uid", "launched_at", "started_at", "last_checkpoint_at", "job__cancel_requested_at"
-    )  # fmt: skip
-    return [Alive(*row) for row in rows.order_by("id").values_list(*columns)]
-
-
-def mark_started(attempts: Sequence[tuple[Attempt, datetime]], *, first_look: datetime) -> int:
+def mark_started(attempts: Sequence[tuple[Attempt, datetime]], *, first_look: datetime) -> None:
     """Book the starts of attempts: intervals, and jobs that are RUNNING from then on."""
     changes = []
     for attempt, at in attempts:
@@ -71,7 +53,7 @@ def mark_started(attempts: Sequence[tuple[Attempt, datetime]], *, first_look: da
         )
     set_columns([a for a, _ in attempts], ["started_at"])
     open_members([a for a, _ in attempts], first_look_us=to_us(first_look))
-    return len(move_each(changes))
+    move_each(changes)
 
 
 def _after(attempt: Attempt, outcome: str, at: datetime) -> Change:
@@ -100,7 +82,7 @@ def _after(attempt: Attempt, outcome: str, at: datetime) -> Change:
     )  # fmt: skip
 
 
-def mark_ended(ends: Sequence[tuple[Attempt, str, datetime]]) -> int:
+def mark_ended(ends: Sequence[tuple[Attempt, str, datetime]]) -> None:
     """Book the ends of attempts at their exact instants, and what becomes of their jobs."""
     changes = []
     for attempt, outcome, at in ends:
@@ -108,15 +90,25 @@ def mark_ended(ends: Sequence[tuple[Attempt, str, datetime]]) -> int:
         changes.append(_after(attempt, outcome, at))
     set_columns([a for a, _, _ in ends], ["ended_at", "outcome", "detail"])
     close_members({a.pk: to_us(at) for a, _, at in ends})
-    return len(move_each(changes))
+    move_each(changes)
+
+
+# The reservations that stand for jobs that wait no more.
+STALE = Prepared(
+    lambda cluster_id: (
+        Reservation.objects.filter(job__cluster=cluster_id, ended_at__isnull=True)
+        .exclude(job__state__in=sorted(WAITING))
+        .values_list("id")
+    )
+)
 
 
 def tidy_reservations(cluster: Cluster, *, now: datetime) -> None:
     """Give back what is held for jobs that wait no more, or may not: cancelled, held, paused."""
-    stale = Reservation.objects.filter(job__cluster=cluster, ended_at__isnull=True).exclude(
-        job__state__in=sorted(WAITING)
-    )
-    for reservation in stale.select_related("job"):
+    stale = [pk for (pk,) in STALE.rows(cluster.pk)]
+    if not stale:
+        return
+    for reservation in Reservation.objects.filter(pk__in=stale).select_related("job"):
         job = reservation.job
         at = job.ended_at or now
         cancelled = job.state in TERMINAL
@@ -146,11 +138,14 @@ class News:
     checkpoints: dict[int, datetime] = field(default_factory=dict)
 
 
+PLACED = Prefetch("members", Member.objects.select_related("node"))
+
+
 def _load(news: News) -> dict[int, Attempt]:
     """Return the attempts there is news of, by id: with their jobs, and members where they start."""
     rows = Attempt.objects.filter(pk__in=[*news.starts, *news.ends])
     found = {row.pk: row for row in rows.select_related("job__priority_class").order_by()}
-    prefetch_related_objects([found[pk] for pk in news.starts], "members__node")
+    prefetch_related_objects([found[pk] for pk in news.starts], PLACED)
     return found
 
 
@@ -174,15 +169,15 @@ def news_in(seen: Observation, alive: Iterable[Alive]) -> News:
     return news
 
 
-def apply_observation(cluster: Cluster, seen: Observation) -> int:
-    """Write what a look showed; return the number of moves. To be called in a transaction."""
-    as_of = seen.as_of
-    nodes = sync_nodes(cluster, seen.nodes, at=as_of)
+def _book_nodes(cluster: Cluster, seen: Observation) -> None:
+    nodes = sync_nodes(cluster, seen.nodes, at=seen.as_of)
     if cluster.first_look_at is None:
         nodes = list(Node.objects.filter(cluster=cluster).select_related("pool"))
-    node_seen(nodes, at_us=to_us(as_of))
-    news = news_in(seen, alive_on(cluster))
-    moves = 0
+    node_seen(nodes, at_us=to_us(seen.as_of))
+
+
+def _book_news(cluster: Cluster, news: News, as_of: datetime) -> None:
+    """Write what is new of attempts, and what becomes of their jobs."""
     if news.checkpoints:
         set_columns(
             [Attempt(pk=pk, last_checkpoint_at=at) for pk, at in news.checkpoints.items()],
@@ -192,13 +187,25 @@ def apply_observation(cluster: Cluster, seen: Observation) -> int:
         attempts = _load(news)
         starts = [(attempts[pk], at) for pk, at in news.starts.items()]
         if starts:
-            moves += mark_started(starts, first_look=cluster.first_look_at or as_of)
+            mark_started(starts, first_look=cluster.first_look_at or as_of)
         for pk, (_, _, detail) in news.ends.items():
             attempts[pk].detail = detail
         if news.ends:
-            moves += mark_ended([(attempts[pk], how, at) for pk, (how, at, _) in news.ends.items()])
-    tidy_reservations(cluster, now=as_of)
-    return moves
+            mark_ended([(attempts[pk], how, at) for pk, (how, at, _) in news.ends.items()])
+
+
+def apply_observation(cluster: Cluster, seen: Observation, frames: Frames) -> list[Alive]:
+    """Write what a look showed; return what holds GPUs then. To be called in a transaction."""
+    if frames.show(seen.nodes) or cluster.first_look_at is None:
+        _book_nodes(cluster, seen)
+    alive = alive_on(cluster)
+    news = news_in(seen, alive)
+    _book_news(cluster, news, seen.as_of)
+    tidy_reservations(cluster, now=seen.as_of)
+    for row in alive:
+        row.started_at = news.starts.get(row.pk, row.started_at)
+        row.last_checkpoint_at = news.checkpoints.get(row.pk, row.last_checkpoint_at)
+    return [row for row in alive if row.pk not in news.ends]
 
 
 def _longest_look_apart(cluster: Cluster) -> timedelta:
@@ -207,8 +214,10 @@ def _longest_look_apart(cluster: Cluster) -> timedelta:
     return max(timedelta(seconds=10 * period), timedelta(minutes=5))
 
 
-def observe(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> int:
-    """Look at the cluster and write what is new; return the number of moves."""
+def observe(
+    cluster: Cluster, backend: Backend, lease: Lease, frames: Frames, *, now: datetime
+) -> list[Alive]:
+    """Look at the cluster and write what is new; return the attempts that hold GPUs then."""
     seen = backend.observe(cluster.cursor, now=now)
     first_look = cluster.first_look_at or seen.as_of
     with fenced(
@@ -217,6 +226,6 @@ def observe(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) 
         before = cluster.observed_at
         if before is not None and seen.as_of - before > _longest_look_apart(cluster):
             mark_gap(cluster, since_us=to_us(before), until_us=to_us(seen.as_of))
-        moves = apply_observation(cluster, seen)
+        alive = apply_observation(cluster, seen, frames)
     cluster.cursor, cluster.observed_at, cluster.first_look_at = seen.cursor, seen.as_of, first_look
-    return moves
+    return alive

@@ -11,6 +11,7 @@ from django.utils import timezone
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster
 from apps.backends.port import Backend, BackendError
+from apps.common.prepared import Prepared
 from apps.common.time import to_us
 from apps.jobs.arrivals import submit_due
 from apps.jobs.models import Job
@@ -19,6 +20,7 @@ from apps.ledger.intervals import set_marks
 from apps.ledger.rollup import roll_up
 from apps.scheduling import steps
 from apps.scheduling.act import act
+from apps.scheduling.alive import Alive
 from apps.scheduling.decide import Decision, decide, stranded_of, thin_out, write
 from apps.scheduling.forecasts import is_due, make_forecast
 from apps.scheduling.frame import Frames, StaleFrame
@@ -35,22 +37,36 @@ SHOW_EVERY_SECONDS = 1.5
 THIN_OUT_EVERY = 200
 
 
-def _decide(cluster: Cluster, frames: Frames, *, now: datetime) -> Decision:
+ANY_WAITS = Prepared(
+    lambda cluster_id: Job.objects.filter(
+        cluster=cluster_id, state__in=sorted(WAITING)
+    ).values_list("id")[:1]
+)
+
+
+def _decide(cluster: Cluster, frames: Frames, alive: list[Alive], *, now: datetime) -> Decision:
     """Decide with the frame as last read, or with a new one where it is stale."""
     try:
-        return decide(cluster, frames.get(), now=now)
+        return decide(cluster, frames, now=now, alive=alive)
     except StaleFrame:
         frames.forget()
-        return decide(cluster, frames.get(), now=now)
+        return decide(cluster, frames, now=now, alive=alive)
 
 
 def _decide_and_write(
-    cluster: Cluster, lease: Lease, frames: Frames, *, now: datetime, observe_ms: float, show: bool
+    cluster: Cluster,
+    lease: Lease,
+    frames: Frames,
+    alive: list[Alive],
+    *,
+    now: datetime,
+    observe_ms: float,
+    show: bool,
 ) -> tuple[Tick, dict[int, int]]:
     """Decide and write it down; return the Tick, and the GPUs stranded by node."""
     began = time.perf_counter()
     steps.reached("decide")
-    decision = _decide(cluster, frames, now=now)
+    decision = _decide(cluster, frames, alive, now=now)
     timings = {"observe_ms": observe_ms, "decide_ms": (time.perf_counter() - began) * 1e3}
     timeout = frames.get().policy_row.gang_timeout_seconds
     steps.reached("write")
@@ -78,13 +94,14 @@ def pass_once(
     began = time.perf_counter()
     steps.reached("observe")
     submit_due(cluster, now=now)
-    observe(cluster, backend, lease, now=now)
+    frames = frames or Frames(cluster)
+    alive = observe(cluster, backend, lease, frames, now=now)
     samples = backend.utilisation(now=now)
     observe_ms = (time.perf_counter() - began) * 1e3
     tick, stranded = None, dict[int, int]()
-    if show or Job.objects.filter(cluster=cluster, state__in=sorted(WAITING)).exists():
+    if show or ANY_WAITS.rows(cluster.pk):
         tick, stranded = _decide_and_write(
-            cluster, lease, frames or Frames(cluster), now=now, observe_ms=observe_ms, show=show
+            cluster, lease, frames, alive, now=now, observe_ms=observe_ms, show=show
         )
     steps.reached("act")
     act(cluster, backend, lease, now=now)

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from apps.backends.models import Cluster, Node
+from apps.common.prepared import Prepared
 from apps.common.time import MICROSECOND, to_us
 from apps.engine import types as engine
-from apps.jobs.models import Attempt, Job, Member, Reservation
+from apps.jobs.models import Job, Reservation
 from apps.jobs.states import WAITING, JobState
 from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.usage import decayed_usage
-from apps.scheduling.frame import Frame, duration
+from apps.scheduling.alive import Alive, alive_on, nodes_of
+from apps.scheduling.frame import Frame, Frames, duration
 
 NODE_STATE = {"up": 0, "drained": 1, "down": 2}
 TOPOLOGY = {"none": 0, "rack": 1, "nvlink": 2}
@@ -25,10 +27,6 @@ TOPOLOGY = {"none": 0, "rack": 1, "nvlink": 2}
 PENDING_COLUMNS = (
     "id", "tenant_id", "pool_id", "size", "gpus_per_member", "submitted_at", "limit_seconds",
     "priority_class_id", "nice", "topology", "held_at", "begin_at", "broken", "no_reserve_before",
-)  # fmt: skip
-RUNNING_COLUMNS = (
-    "id", "job_id", "job__tenant_id", "job__pool_id", "job__gpus_per_member", "started_at",
-    "created_at", "job__limit_seconds", "job__priority_class_id",
 )  # fmt: skip
 
 
@@ -86,6 +84,39 @@ def _nodes(cluster: Cluster, pool_at: dict[int, int]) -> engine.Nodes:
     )
 
 
+RESERVED = Prepared(
+    lambda cluster_id: (
+        Reservation.objects.filter(job__cluster=cluster_id, ended_at__isnull=True)
+        .order_by("id")
+        .values_list("job_id", "since")
+    )
+)
+PENDING = Prepared(
+    lambda cluster_id: (
+        Job.objects.filter(cluster=cluster_id, state__in=sorted(WAITING))
+        .order_by("id")
+        .values_list(*PENDING_COLUMNS)
+    )
+)
+# The waiting jobs that depend on one that has not succeeded.
+UNMET = Prepared(
+    lambda cluster_id: (
+        Job.depends_on.through.objects.filter(
+            from_job__cluster=cluster_id, from_job__state__in=sorted(WAITING)
+        )
+        .exclude(to_job__state=JobState.SUCCEEDED)
+        .values_list("from_job_id")
+    )
+)
+HELD = Prepared(
+    lambda cluster_id: (
+        Interval.objects.filter(cluster=cluster_id, kind=IntervalKind.HOLD, end_us__isnull=True)
+        .order_by("job_id", "rank")
+        .values_list("job_id", "rank", "node_id")
+    )
+)
+
+
 def _tenants(cluster: Cluster, frame: Frame, now_us: int) -> engine.Tenants:
     usage = decayed_usage(cluster, at_us=now_us)
     rows, at = frame.tenants, frame.tenant_at
@@ -97,14 +128,6 @@ def _tenants(cluster: Cluster, frame: Frame, now_us: int) -> engine.Tenants:
         usage=np.array([usage.get(t.pk, 0.0) for t in rows], dtype=np.float64),
         archived=np.array([t.archived_at is not None for t in rows], dtype=np.bool_),
     )
-
-
-def unmet_dependencies(cluster: Cluster) -> set[int]:
-    """Return the waiting jobs that depend on one that has not succeeded."""
-    rows = Job.depends_on.through.objects.filter(
-        from_job__cluster=cluster, from_job__state__in=sorted(WAITING)
-    ).exclude(to_job__state=JobState.SUCCEEDED)
-    return set(rows.values_list("from_job_id", flat=True))
 
 
 def _gate(row: Sequence[Any], now: datetime, unmet: set[int], paused: frozenset[int]) -> int:
@@ -119,27 +142,17 @@ def _gate(row: Sequence[Any], now: datetime, unmet: set[int], paused: frozenset[
     return 0
 
 
-def _reserved_since(cluster: Cluster) -> dict[int, datetime]:
-    """Return since when each reservation that stands holds, by job id."""
-    rows = Reservation.objects.filter(job__cluster=cluster, ended_at__isnull=True)
-    return dict(rows.order_by("id").values_list("job_id", "since"))
-
-
 def _pending(
     cluster: Cluster,
     now: datetime,
     frame: Frame,
     node_at: dict[int, int],
+    since: dict[int, datetime],
     holds: dict[int, list[tuple[int, int]]],
 ) -> engine.Pending:
-    rows = list(
-        Job.objects.filter(cluster=cluster, state__in=sorted(WAITING))
-        .order_by("id")
-        .values_list(*PENDING_COLUMNS)
-    )
+    rows = PENDING.rows(cluster.pk)
     frame.check({r[1] for r in rows}, {r[2] for r in rows}, {r[7] for r in rows})
-    unmet = unmet_dependencies(cluster) if rows else set()
-    since = _reserved_since(cluster) if rows else {}
+    unmet = {job_id for (job_id,) in UNMET.rows(cluster.pk)} if rows else set()
     held = [holds.get(r[0], []) for r in rows]
     return engine.Pending(
         id=ints(r[0] for r in rows),
@@ -163,66 +176,72 @@ def _pending(
     )
 
 
-def _running(cluster: Cluster, frame: Frame, node_at: dict[int, int]) -> engine.Running:
-    alive = Attempt.objects.filter(job__cluster=cluster, ended_at__isnull=True)
-    rows = list(alive.order_by("job_id").values_list(*RUNNING_COLUMNS))
-    frame.check({r[2] for r in rows}, {r[3] for r in rows}, {r[8] for r in rows})
-    nodes: dict[int, list[int]] = defaultdict(list)
-    members = Member.objects.filter(attempt__in=alive.order_by()) if rows else Member.objects.none()
-    for attempt_id, node_id in members.order_by("attempt_id", "rank").values_list(
-        "attempt_id", "node_id"
-    ):
-        # A node that left the cluster takes no room of it any more.
-        if node_id in node_at:
-            nodes[attempt_id].append(node_id)
-    started = [to_us(r[5] or r[6]) for r in rows]
+def _running(
+    rows: list[Alive], members: dict[int, list[int]], frame: Frame, node_at: dict[int, int]
+) -> engine.Running:
+    frame.check({r.tenant_id for r in rows}, {r.pool_id for r in rows}, {r.class_id for r in rows})
+    # A node that left the cluster takes no room of it any more.
+    nodes = [[node_at[n] for n in members[r.pk] if n in node_at] for r in rows]
+    started = [to_us(r.started_at or r.created_at) for r in rows]
     return engine.Running(
-        id=ints(r[1] for r in rows),
-        tenant=ints(frame.tenant_at[r[2]] for r in rows),
-        pool=ints(frame.pool_at[r[3]] for r in rows),
-        size=ints(len(nodes[r[0]]) for r in rows),
-        gpus_per_member=ints(r[4] for r in rows),
+        id=ints(r.job_id for r in rows),
+        tenant=ints(frame.tenant_at[r.tenant_id] for r in rows),
+        pool=ints(frame.pool_at[r.pool_id] for r in rows),
+        size=ints(len(n) for n in nodes),
+        gpus_per_member=ints(r.gpus_per_member for r in rows),
         started=ints(started),
         ends_by=ints(
-            engine.NONE if r[7] is None else s + r[7] * MICROSECOND
+            engine.NONE if r.limit_seconds is None else s + r.limit_seconds * MICROSECOND
             for r, s in zip(rows, started, strict=True)
         ),
-        class_priority=ints(frame.classes[r[8]] for r in rows),
-        member_offsets=offsets_of(len(nodes[r[0]]) for r in rows),
-        member_node=ints(node_at[n] for r in rows for n in nodes[r[0]]),
+        class_priority=ints(frame.classes[r.class_id] for r in rows),
+        member_offsets=offsets_of(len(n) for n in nodes),
+        member_node=ints(n for of_attempt in nodes for n in of_attempt),
     )
 
 
-def _open_holds(cluster: Cluster) -> dict[int, list[tuple[int, int]]]:
+def _open_holds(cluster: Cluster, node_at: dict[int, int]) -> dict[int, list[tuple[int, int]]]:
     """Return what is held now: (rank, node id) by job id."""
     holds: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    rows = Interval.objects.filter(cluster=cluster, kind=IntervalKind.HOLD, end_us__isnull=True)
-    for job_id, rank, node_id in rows.order_by("job_id", "rank").values_list(
-        "job_id", "rank", "node_id"
-    ):
-        if job_id is not None and rank is not None and node_id is not None:
+    for job_id, rank, node_id in HELD.rows(cluster.pk):
+        if node_id in node_at:
             holds[job_id].append((rank, node_id))
     return dict(holds)
 
 
-def take_snapshot(cluster: Cluster, frame: Frame, *, now: datetime) -> Seen:
+def take_snapshot(
+    cluster: Cluster,
+    frames: Frames,
+    *,
+    now: datetime,
+    alive: list[Alive] | None = None,
+) -> Seen:
     """Read all that a decision needs, at the cluster's time ``now``.
+
+    ``alive``: the attempts that hold GPUs, if they were read already.
 
     :raises StaleFrame: if the frame was read before what a job refers to was made.
     """
     now_us = to_us(now)
-    nodes = _nodes(cluster, frame.pool_at)
-    node_at = {int(pk): k for k, pk in enumerate(nodes.id)}
-    holds = _open_holds(cluster)
-    holds = {j: [(r, n) for r, n in rows if n in node_at] for j, rows in holds.items()}
+    frame = frames.get()
+    if frames.nodes is None:
+        frames.nodes = _nodes(cluster, frame.pool_at)
+    nodes = frames.nodes
+    node_at = {pk: k for k, pk in enumerate(nodes.id.tolist())}
+    since = dict(RESERVED.rows(cluster.pk))
+    # Nothing is held but for a reservation that stands.
+    holds = _open_holds(cluster, node_at) if since else {}
+    if alive is None:
+        alive = alive_on(cluster)
+    members = nodes_of(cluster, alive, frames.members)
     snapshot = engine.Snapshot(
         now=now_us,
         pools=frame.pools,
         nodes=nodes,
         tenants=_tenants(cluster, frame, now_us),
         quotas=frame.quotas,
-        pending=_pending(cluster, now, frame, node_at, holds),
-        running=_running(cluster, frame, node_at),
+        pending=_pending(cluster, now, frame, node_at, since, holds),
+        running=_running(alive, members, frame, node_at),
     )
     return Seen(
         snapshot=snapshot,
