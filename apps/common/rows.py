@@ -11,7 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import connection
-from django.db.models import Field, Model
+from django.db.models import Field, JSONField, Model
+
+AS_THEY_ARE = frozenset({int, str, bool, float, type(None)})
+ROWS_A_STATEMENT = 500
+"""More would pass the number of parameters a statement may have."""
 
 
 @lru_cache
@@ -29,6 +33,9 @@ def _quoted(field: Field[Any, Any]) -> str:
 
 
 def _adapted(field: Field[Any, Any], value: Any) -> Any:
+    """Return a value as the database takes it; most are as they are."""
+    if type(value) in AS_THEY_ARE and not isinstance(field, JSONField):
+        return value
     return field.get_db_prep_save(value, connection)
 
 
@@ -52,22 +59,45 @@ def set_columns(rows: Sequence[Model], fields: Sequence[str]) -> None:
         )
 
 
+def _insert(rows: Sequence[Model], columns: Sequence[Field[Any, Any]]) -> tuple[str, str]:
+    """Return the start of an INSERT, and the places of one row."""
+    meta = type(rows[0])._meta
+    table = connection.ops.quote_name(meta.db_table)
+    names = ", ".join(_quoted(field) for field in columns)
+    places = ", ".join(["%s"] * len(columns))
+    return f"INSERT INTO {table} ({names}) VALUES ", f"({places})"  # noqa: S608  names of our own models
+
+
+def _without_key(model: type[Model]) -> list[Field[Any, Any]]:
+    return [field for field in model._meta.concrete_fields if not field.primary_key]
+
+
 def add_rows(rows: Sequence[Model]) -> None:
     """Insert rows whose keys nobody needs to know, as ``bulk_create`` does."""
     if not rows:
         return
-    model = type(rows[0])
-    key = model._meta.pk
-    columns = [field for field in model._meta.concrete_fields if field is not key]
-    names = ", ".join(_quoted(field) for field in columns)
-    places = ", ".join(["%s"] * len(columns))
-    table = connection.ops.quote_name(model._meta.db_table)
+    columns = _without_key(type(rows[0]))
+    start, places = _insert(rows, columns)
     values = [[_adapted(field, getattr(row, field.attname)) for field in columns] for row in rows]
     with connection.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO {table} ({names}) VALUES ({places})",  # noqa: S608  names of our own models
-            values,
-        )
+        cursor.executemany(start + places, values)
+
+
+def add_keyed(rows: Sequence[Model]) -> None:
+    """Insert rows and set their keys, as ``bulk_create`` does; a batch is one statement."""
+    for low in range(0, len(rows), ROWS_A_STATEMENT):
+        batch = rows[low : low + ROWS_A_STATEMENT]
+        columns = _without_key(type(batch[0]))
+        start, places = _insert(batch, columns)
+        values = [_adapted(f, getattr(row, f.attname)) for row in batch for f in columns]
+        key = connection.ops.quote_name(str(type(batch[0])._meta.pk.column))
+        statement = f"{start}{', '.join([places] * len(batch))} RETURNING {key}"
+        with connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            # Both databases return the rows in the order of VALUES; so Django relies on it.
+            for row, (pk,) in zip(batch, cursor.fetchall(), strict=True):
+                row.pk = pk
+                row._state.adding, row._state.db = False, connection.alias
 
 
 def compare_and_set(

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from apps.accounts.models import User
 from apps.backends.kinds import backend_of
 from apps.common.errors import Conflict, Invalid
-from apps.common.rows import add_rows
+from apps.common.rows import add_keyed, add_rows
 from apps.common.text import clean_text
 from apps.jobs.models import Job, Move
 from apps.jobs.moves import BATCH, ForbiddenMove, move_job, move_jobs, note
@@ -250,7 +250,7 @@ def _known_by_key(
 
 @transaction.atomic(savepoint=False)
 def _insert_all(pairs: Sequence[tuple[Job, JobSpec]], by: User | None) -> None:
-    Job.objects.bulk_create([job for job, _ in pairs], batch_size=BATCH)
+    add_keyed([job for job, _ in pairs])
     add_rows([_submitted(job, by) for job, _ in pairs])
     link = Job.depends_on.through
     add_rows(

@@ -36,13 +36,21 @@ class Alive:
     cancel_requested_at: datetime | None
 
 
-ALIVE = Prepared(
+HERE = Prepared(
     lambda cluster_id: (
         Attempt.objects.filter(job__cluster=cluster_id, ended_at__isnull=True)
         .order_by("job_id")
+        .values_list("id", "job__cancel_requested_at")
+    )
+)
+ALL = Prepared(
+    lambda cluster_id: (
+        Attempt.objects.filter(job__cluster=cluster_id, ended_at__isnull=True)
+        .order_by()
         .values_list(*COLUMNS)
     )
 )
+SOME = Prepared(lambda keys: Attempt.objects.filter(pk__in=keys).order_by().values_list(*COLUMNS))
 NODES_OF_ALL = Prepared(
     lambda cluster_id: (
         Member.objects.filter(attempt__job__cluster=cluster_id, attempt__ended_at__isnull=True)
@@ -61,9 +69,22 @@ FEW = 30
 """As many attempts are asked for by name; more are read with all the others."""
 
 
-def alive_on(cluster: Cluster) -> list[Alive]:
-    """Return the attempts that hold GPUs, by the id of their job: one query."""
-    return [Alive(*row) for row in ALIVE.rows(cluster.pk)]
+def alive_on(cluster: Cluster, known: dict[int, Alive]) -> list[Alive]:
+    """Return the attempts that hold GPUs, by the id of their job.
+
+    ``known`` is what was read before, by id, and is kept up: only who ticks the cluster writes
+    attempts, and after its start all that changes of one is its checkpoint and its end.
+    """
+    here = HERE.rows(cluster.pk)
+    unread = [pk for pk, _ in here if pk not in known or known[pk].started_at is None]
+    if unread:
+        rows = SOME.rows(sorted(unread)) if len(unread) <= FEW else ALL.rows(cluster.pk)
+        known.update({row[0]: Alive(*row) for row in rows})
+    for pk, cancel_requested_at in here:
+        known[pk].cancel_requested_at = cancel_requested_at
+    for gone in known.keys() - {pk for pk, _ in here}:
+        del known[gone]
+    return [known[pk] for pk, _ in here]
 
 
 def nodes_of(

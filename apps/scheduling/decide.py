@@ -10,7 +10,7 @@ import numpy as np
 
 from apps.backends.models import Cluster, Node
 from apps.common.prepared import Prepared
-from apps.common.rows import add_rows, set_columns
+from apps.common.rows import add_keyed, add_rows, set_columns
 from apps.common.time import to_us
 from apps.engine import codec
 from apps.engine.cycle import schedule
@@ -153,12 +153,13 @@ def _start(
         return 0
     admitted = move_each(changes, tick_id=tick.pk, locked=True)
     kept = _kept_seconds([job.pk for job in admitted if job.attempt_number > 1])
-    attempts = Attempt.objects.bulk_create(
+    attempts = [
         Attempt(
             job=job, number=job.attempt_number, created_at=now, kept_seconds=kept.get(job.pk, 0)
         )
         for job in admitted
-    )
+    ]
+    add_keyed(attempts)
     add_rows(
         [
             Member(attempt=attempt, rank=rank, node_id=node_id)

@@ -14,9 +14,11 @@ from apps.backends.models import Cluster, Pool
 from apps.backends.port import SeenNode
 from apps.common.time import MICROSECOND
 from apps.engine import types as engine
+from apps.jobs.arrivals import Intake, intake_of
 from apps.queues.models import ClusterPolicy, PriorityClass, Queue
 from apps.queues.selectors import policy_of
 from apps.quotas.models import Quota
+from apps.scheduling.alive import Alive
 from apps.tenants.models import Tenant
 
 
@@ -152,10 +154,13 @@ class Frames:
 
     cluster: Cluster
     last: Frame | None = None
+    # What arrivals of a replay name.
+    named: Intake | None = None
     # The nodes as the last look showed them, and as the engine's columns.
     looked: Sequence[SeenNode] | None = None
     nodes: engine.Nodes | None = None
-    # The node of each member, by attempt: what was placed stays where it is.
+    # The attempts that hold GPUs, by id, and the node of each of their members.
+    alive: dict[int, Alive] = field(default_factory=dict)
     members: dict[int, list[int]] = field(default_factory=dict)
 
     def get(self) -> Frame:
@@ -166,8 +171,15 @@ class Frames:
 
     def forget(self) -> None:
         """Have the next tick read all of it anew."""
-        self.last = self.looked = self.nodes = None
+        self.last = self.looked = self.nodes = self.named = None
+        self.alive.clear()
         self.members.clear()
+
+    def intake(self) -> Intake:
+        """Return what arrivals may name, read if it was not."""
+        if self.named is None:
+            self.named = intake_of(self.cluster)
+        return self.named
 
     def show(self, nodes: Sequence[SeenNode]) -> bool:
         """Take in what a look showed of the nodes; return whether it is news."""

@@ -198,7 +198,7 @@ def apply_observation(cluster: Cluster, seen: Observation, frames: Frames) -> li
     """Write what a look showed; return what holds GPUs then. To be called in a transaction."""
     if frames.show(seen.nodes) or cluster.first_look_at is None:
         _book_nodes(cluster, seen)
-    alive = alive_on(cluster)
+    alive = alive_on(cluster, frames.alive)
     news = news_in(seen, alive)
     _book_news(cluster, news, seen.as_of)
     tidy_reservations(cluster, now=seen.as_of)

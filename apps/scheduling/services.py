@@ -93,8 +93,8 @@ def pass_once(
     """
     began = time.perf_counter()
     steps.reached("observe")
-    submit_due(cluster, now=now)
     frames = frames or Frames(cluster)
+    submit_due(cluster, now=now, intake=frames.intake)
     alive = observe(cluster, backend, lease, frames, now=now)
     samples = backend.utilisation(now=now)
     observe_ms = (time.perf_counter() - began) * 1e3

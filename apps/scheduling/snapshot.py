@@ -232,7 +232,7 @@ def take_snapshot(
     # Nothing is held but for a reservation that stands.
     holds = _open_holds(cluster, node_at) if since else {}
     if alive is None:
-        alive = alive_on(cluster)
+        alive = alive_on(cluster, frames.alive)
     members = nodes_of(cluster, alive, frames.members)
     snapshot = engine.Snapshot(
         now=now_us,
