@@ -25,11 +25,12 @@ from apps.api.endpoints import (
 from apps.api.errors import Forbidden, NotFound, shown
 from apps.api.serializers import LARGEST_ID, Flag, Instant, Paging, Strict, Text, WholeNumber
 from apps.api.why import ExplainShown, why_of
-from apps.backends.models import Cluster, Pool
+from apps.backends.models import Cluster
 from apps.backends.services import request_tick
 from apps.common.errors import Invalid
 from apps.jobs import services
 from apps.jobs.models import Attempt, Job, Member, TopologyChoice
+from apps.jobs.places import Place, find_place
 from apps.jobs.selectors import NeverFits, jobs_visible_to, may_cancel, may_hold, never_fits
 from apps.jobs.specs import (
     MOST_DEPENDENCIES,
@@ -42,7 +43,6 @@ from apps.jobs.specs import (
     JobSpec,
 )
 from apps.jobs.states import WAITING, JobState
-from apps.queues.models import PriorityClass
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LONGEST_LIMIT = int(TEN_YEARS.total_seconds()) - 1
@@ -269,43 +269,39 @@ def detailed(user: User, pk: str) -> Job:
     return job
 
 
-def place_of(data: dict[str, Any]) -> Pool:
-    """Return the pool a submission names, its cluster loaded.
+def place_of(data: dict[str, Any], user: User) -> Place:
+    """Return where a submission is to wait and run.
 
+    :raises NotFound: if the caller sees no such tenant.
     :raises Invalid: naming the cluster or the pool.
     """
-    pools = Pool.objects.select_related("cluster").order_by()
-    for pool in pools.filter(
-        cluster__name=data["cluster"], cluster__archived_at=None, name=data["pool"]
-    ):
-        return pool
+    place = find_place(
+        user,
+        tenant=data["tenant"],
+        cluster=data["cluster"],
+        pool=data["pool"],
+        priority_class=data.get("priority_class"),
+    )
+    if place is not None:
+        return place
+    visible_tenant(user, data["tenant"])
     if not Cluster.objects.filter(name=data["cluster"], archived_at=None).exists():
         raise Invalid(f"There is no cluster {data['cluster']}.", field="cluster")
     raise Invalid(f"{data['cluster']} has no pool {data['pool']}.", field="pool")
 
 
-def class_of(data: dict[str, Any]) -> PriorityClass | None:
-    """Return the priority class a submission names; None: the default one.
+def spec_of(data: dict[str, Any], place: Place, user: User) -> JobSpec:
+    """Return what a body asks of a place, its other names resolved as far as the caller sees them.
 
-    :raises Invalid: if there is none of that name.
+    :raises Invalid: naming what there is not.
     """
-    name = data.get("priority_class")
-    if name is None:
-        return None
-    found = PriorityClass.objects.filter(name=name).first()
-    if found is None:
-        raise Invalid(f"There is no priority class {name}.", field="priority_class")
-    return found
-
-
-def spec_of(data: dict[str, Any], user: User) -> JobSpec:
-    """Return what a body asks, its names resolved as far as the caller sees them."""
-    tenant = visible_tenant(user, data["tenant"])
-    pool = place_of(data)
     asked = set(data["depends_on"])
     needed = tuple(jobs_visible_to(user).filter(pk__in=asked)) if asked else ()
     if missing := sorted(asked - {job.pk for job in needed}):
         raise Invalid(f"There is no job {missing[0]}.", field="depends_on")
+    asked_class = data.get("priority_class")
+    if asked_class is not None and place.priority_class is None:
+        raise Invalid(f"There is no priority class {asked_class}.", field="priority_class")
     rest = {
         "name",
         "size",
@@ -317,10 +313,10 @@ def spec_of(data: dict[str, Any], user: User) -> JobSpec:
         "held",
     }
     return JobSpec(
-        tenant=tenant,
-        cluster=pool.cluster,
-        pool=pool,
-        priority_class=class_of(data),
+        tenant=place.tenant,
+        cluster=place.pool.cluster,
+        pool=place.pool,
+        priority_class=None if asked_class is None else place.priority_class,
         depends_on=needed,
         min_size=data.get("min_size"),
         limit_seconds=data.get("limit_seconds"),
@@ -373,12 +369,15 @@ class Jobs(Endpoint):
     )
     def create(self, request: Request) -> Response:
         user = caller(request)
-        spec = spec_of(self.read(Submission, request), user)
+        data = self.read(Submission, request)
+        place = place_of(data, user)
+        spec = spec_of(data, place, user)
         job, created = services.submit_job(
             spec,
             by=user,
             now=spec.cluster.now(),
             idempotency_key=request.headers.get(IDEMPOTENCY_KEY),
+            place=place,
         )
         if created:
             request_tick(spec.cluster)
@@ -392,6 +391,7 @@ class Jobs(Endpoint):
                 size=job.size,
                 gpus_per_member=job.gpus_per_member,
                 topology=job.topology,
+                ceiling=place.ceiling,
             ),
         )
         where = request.build_absolute_uri(f"/api/v1/jobs/{job.pk}")

@@ -125,27 +125,38 @@ def room_for_gang(pool: Pool, gpus_per_member: int, topology: str) -> int:
     return max(alone, *domains.values(), 0)
 
 
+def _lowest_ceiling(tenant: Tenant, pool: Pool, needed: int) -> tuple[int, str] | None:
+    """Return the lowest ceiling below a need, and whose it is, of a tenant and all above it."""
+    rows = Quota.objects.filter(
+        pool=pool, tenant__path__in=ancestor_paths(tenant.path), ceiling__lt=needed
+    ).order_by("ceiling", "-tenant__path")
+    found = rows.values_list("ceiling", "tenant__path").first()
+    return None if found is None else (found[0] or 0, found[1])
+
+
 def never_fits(
-    *, tenant: Tenant, pool: Pool, size: int, gpus_per_member: int, topology: str
+    *,
+    tenant: Tenant,
+    pool: Pool,
+    size: int,
+    gpus_per_member: int,
+    topology: str,
+    ceiling: int | None = 0,
 ) -> NeverFits | None:
     """Return why a gang could never start, or None; before the first look nothing is said.
 
-    Two queries; ``pool.cluster`` is loaded.
+    ``ceiling`` is the lowest of the tenant and all above it, None if they have none, where the
+    caller knows. At most two queries; ``pool.cluster`` is loaded.
     """
     if pool.cluster.first_look_at is None:
         return None
     needed = size * gpus_per_member
-    lowest = (
-        Quota.objects.filter(
-            pool=pool, tenant__path__in=ancestor_paths(tenant.path), ceiling__lt=needed
-        )
-        .order_by("ceiling", "-tenant__path")
-        .values_list("ceiling", "tenant__path")
-        .first()
-    )
+    lowest = None
+    if ceiling is not None and ceiling < needed:
+        lowest = _lowest_ceiling(tenant, pool, needed)
     most = room_for_gang(pool, gpus_per_member, topology)
-    if most < size and (lowest is None or most * gpus_per_member <= (lowest[0] or 0)):
+    if most < size and (lowest is None or most * gpus_per_member <= lowest[0]):
         return NeverFits(needed=needed, most=most * gpus_per_member)
     if lowest is not None:
-        return NeverFits(needed=needed, most=lowest[0] or 0, tenant=lowest[1])
+        return NeverFits(needed=needed, most=lowest[0], tenant=lowest[1])
     return None

@@ -15,6 +15,7 @@ from apps.common.rows import add_keyed, add_rows
 from apps.common.text import clean_text
 from apps.jobs.models import Job, Move
 from apps.jobs.moves import BATCH, ForbiddenMove, move_job, move_jobs, note
+from apps.jobs.places import Place
 from apps.jobs.selectors import jobs_visible_to, waiting_in
 from apps.jobs.specs import JobSpec, check_key, check_spec, digest_of
 from apps.jobs.states import HOLDING, TERMINAL, WAITING, JobState, Outcome
@@ -127,12 +128,17 @@ def _same_or_conflict(spec: JobSpec, key: str, digest: str) -> Job | None:
 
 
 def submit_job(
-    spec: JobSpec, *, by: User | None, now: datetime, idempotency_key: str | None = None
+    spec: JobSpec,
+    *,
+    by: User | None,
+    now: datetime,
+    idempotency_key: str | None = None,
+    place: Place | None = None,
 ) -> tuple[Job, bool]:
     """Submit a gang once; return it, and whether this call made it.
 
     ``by`` None: the system itself, which sees every job. A gang larger than its pool is accepted:
-    ``selectors.never_fits`` says so.
+    ``selectors.never_fits`` says so. ``place`` is where the spec's names lead, if that was read.
 
     :raises Invalid: naming the field; nothing is written.
     :raises Conflict: ``idempotency_conflict``, if the key came with another submission before.
@@ -143,7 +149,9 @@ def submit_job(
         check_key(idempotency_key)
         digest = digest_of(spec)
     try:
-        job = _prepared(spec, columns, by=by, at=now, key=idempotency_key, digest=digest)
+        job = _prepared(
+            spec, columns, by=by, at=now, key=idempotency_key, digest=digest, place=place
+        )
         with transaction.atomic():
             job.save(force_insert=True)
             _submitted(job, by).save(force_insert=True)
@@ -169,12 +177,16 @@ def _prepared(
     at: datetime,
     key: str | None,
     digest: str,
+    place: Place | None,
 ) -> Job:
     """Return the row of a submission after every check that looks at what is there now."""
     workload = backend_of(spec.cluster).check_workload(spec.workload)
-    _check_open(queue_for(spec.tenant, spec.cluster), spec)
+    queue = place.queue if place is not None else None
+    _check_open(queue or queue_for(spec.tenant, spec.cluster), spec)
     _check_dependencies(spec, by)
-    fallback = default_class() if spec.priority_class is None else None
+    fallback = None
+    if spec.priority_class is None:
+        fallback = (place.priority_class if place is not None else None) or default_class()
     return _row(
         spec,
         columns,
