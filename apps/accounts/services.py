@@ -12,7 +12,7 @@ from django.db.models import Q
 
 from apps.accounts.models import Token, User
 from apps.common.errors import Conflict, Invalid
-from apps.common.joined import Joined
+from apps.common.statements import Joined
 from apps.common.text import clean_text
 
 SECRET_BYTES = 32

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
@@ -15,14 +15,18 @@ from apps.backends.kinds import KINDS
 from apps.backends.models import Cluster, Grade, Node, Pool
 from apps.backends.port import SeenNode
 from apps.common.errors import Conflict, Invalid
+from apps.common.statements import preparing_cursor
 from apps.common.text import clean_text
 
 BATCH = 1_000
+REQUEST_TICK = "UPDATE backends_cluster SET tick_requested_at = %s WHERE id = %s"
 
 
 def request_tick(cluster: Cluster, *, now: datetime | None = None) -> None:
     """Ask for an early tick: a mark on the cluster's row, in wall time; nothing is sent."""
-    Cluster.objects.filter(pk=cluster.pk).update(tick_requested_at=now or timezone.now())
+    at = connection.ops.adapt_datetimefield_value(now or timezone.now())
+    with preparing_cursor() as cursor:
+        cursor.execute(REQUEST_TICK, [at, cluster.pk])
 
 
 @transaction.atomic

@@ -7,11 +7,13 @@ for the few rows of a tick that takes longer than the database needs for all of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from django.db import connection
 from django.db.models import Field, JSONField, Model
+
+from apps.common.statements import preparing_cursor
 
 AS_THEY_ARE = frozenset({int, str, bool, float, type(None)})
 ROWS_A_STATEMENT = 500
@@ -98,6 +100,26 @@ def add_keyed(rows: Sequence[Model]) -> None:
             for row, (pk,) in zip(batch, cursor.fetchall(), strict=True):
                 row.pk = pk
                 row._state.adding, row._state.db = False, connection.alias
+
+
+@cache
+def _insertion(model: type[Model]) -> tuple[str, list[Field[Any, Any]]]:
+    """Return the statement that inserts one row and answers its key, and whose values it takes."""
+    columns = _without_key(model)
+    start, places = _insert([model()], columns)
+    key = connection.ops.quote_name(str(model._meta.pk.column))
+    return f"{start}{places} RETURNING {key}", columns
+
+
+def insert_row(row: Model) -> None:
+    """Insert a row and set its key, as ``save(force_insert=True)`` does."""
+    statement, columns = _insertion(type(row))
+    # As Django adapts them, all integers of a column are of one type: there is one plan to keep.
+    values = [field.get_db_prep_save(getattr(row, field.attname), connection) for field in columns]
+    with preparing_cursor() as cursor:
+        cursor.execute(statement, values)
+        (row.pk,) = cursor.fetchone()
+    row._state.adding, row._state.db = False, connection.alias
 
 
 def compare_and_set(

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from apps.backends.models import Cluster, Pool
-from apps.common.joined import Joined
+from apps.common.statements import Joined, places
 from apps.queues.models import PriorityClass, Queue
 from apps.queues.services import DEFAULT_CLASS
 from apps.tenants.models import Tenant
@@ -46,8 +46,9 @@ class Place:
 @cache
 def _named(depth: int) -> Joined:
     """Return the statement for tenants this deep in the tree."""
+    paths = places(depth)
     return Joined(
-        NAMED.format(paths=", ".join(["%s"] * depth), covered=COVERED),
+        NAMED.format(paths=paths, covered=COVERED.format(paths=paths)),
         tenant=Tenant,
         cluster=Cluster,
         pool=Pool,
@@ -70,7 +71,7 @@ def find_place(
         pool,
         DEFAULT_CLASS if priority_class is None else priority_class,
         tenant,
-        *covered_values(user),
+        *covered_values(user, tenant),
     )
     if row is None:
         return None

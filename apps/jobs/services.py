@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from apps.accounts.models import User
 from apps.backends.kinds import backend_of
 from apps.common.errors import Conflict, Invalid
-from apps.common.rows import add_keyed, add_rows
+from apps.common.rows import add_keyed, add_rows, insert_row
 from apps.common.text import clean_text
 from apps.jobs.models import Job, Move
 from apps.jobs.moves import BATCH, ForbiddenMove, move_job, move_jobs, note
@@ -153,8 +153,8 @@ def submit_job(
             spec, columns, by=by, at=now, key=idempotency_key, digest=digest, place=place
         )
         with transaction.atomic():
-            job.save(force_insert=True)
-            _submitted(job, by).save(force_insert=True)
+            insert_row(job)
+            insert_row(_submitted(job, by))
             if spec.depends_on:
                 job.depends_on.set(spec.depends_on)
     except (Invalid, IntegrityError):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Any, Literal
 
 from django.db.models import Q, QuerySet
 
 from apps.accounts.models import User
-from apps.common.joined import Joined
+from apps.common.statements import Joined, places
 from apps.tenants.models import Membership, Role, Tenant
 
 RoleName = Literal["admin", "lead", "member"]
@@ -21,18 +21,10 @@ COVERED = """
     (%s OR EXISTS (
         SELECT 1 FROM tenants_membership place
         JOIN tenants_tenant above ON above.id = place.tenant_id
-        WHERE place.user_id = %s AND (
-            above.id = tenant.id
-            OR substr(tenant.path, 1, length(above.path) + 1) = above.path || '/'
-        )
+        WHERE place.user_id = %s AND above.path IN ({paths})
     ))
 """
-"""That a user sees a row of ``tenants_tenant tenant`` in full; its values: ``covered_values``."""
-
-COVERED_TENANT = Joined(
-    f"SELECT {{tenant}} FROM tenants_tenant tenant WHERE tenant.path = %s AND {COVERED}",  # noqa: S608  our own
-    tenant=Tenant,
-)
+"""That a user sees the tenant at a path in full, as SQL; its values: ``covered_values``."""
 
 
 def is_admin(user: Any) -> bool:
@@ -127,11 +119,21 @@ def tenants_visible_to(user: Any) -> QuerySet[Tenant]:
     return Tenant.objects.filter(sight_of(user).condition())
 
 
-def covered_values(user: Any) -> tuple[bool, int]:
-    """Return the values of ``COVERED``: whether the user sees all, and who it is."""
+def covered_values(user: Any, path: str) -> tuple[Any, ...]:
+    """Return the values of ``COVERED``: whether the user sees all, who it is, the paths above."""
     if not user.is_authenticated or not user.is_active:
-        return False, 0
-    return is_admin(user), user.pk
+        return False, 0, *ancestor_paths(path)
+    return is_admin(user), user.pk, *ancestor_paths(path)
+
+
+@cache
+def _covered_tenant(depth: int) -> Joined:
+    """Return the statement for tenants this deep in the tree."""
+    covered = COVERED.format(paths=places(depth))
+    return Joined(
+        f"SELECT {{tenant}} FROM tenants_tenant tenant WHERE tenant.path = %s AND {covered}",  # noqa: S608  our own
+        tenant=Tenant,
+    )
 
 
 def tenant_covered(user: Any, path: str) -> Tenant | None:
@@ -139,7 +141,8 @@ def tenant_covered(user: Any, path: str) -> Tenant | None:
 
     One query.
     """
-    found = COVERED_TENANT.first(path, *covered_values(user))
+    values = covered_values(user, path)
+    found = _covered_tenant(path.count("/") + 1).first(path, *values)
     return None if found is None else found[0]
 
 
