@@ -16,19 +16,21 @@ from django.db import connection, models
 def preparing_cursor() -> Any:
     """Return a cursor whose statements PostgreSQL parses and plans once a connection, then keeps.
 
-    It binds the parameters there: each must stand where its type is clear, unlike in Django's own
-    queries. How often a statement is asked before it is kept says ``prepare_threshold``.
+    The parameters are bound there too: each must stand where its type is clear, which Django's own
+    queries do not see to. ``prepare_threshold`` in the settings turns it on.
     """
     if connection.vendor != "postgresql":
         return connection.cursor()
-    from django.db.backends.postgresql.base import ServerBindingCursor
+    from django.db.backends.postgresql import base
 
-    connection.close_if_health_check_failed()
-    connection.ensure_connection()
-    return connection._prepare_cursor(ServerBindingCursor(connection.connection))
+    django: Any = connection  # the stubs know little of what follows
+    server_binding: Any = base.ServerBindingCursor
+    django.close_if_health_check_failed()
+    django.ensure_connection()
+    return django._prepare_cursor(server_binding(django.connection))
 
 
-def places(count: int) -> str:
+def placeholders(count: int) -> str:
     """Return the placeholders of a list of so many values: ``%s, %s``."""
     return ", ".join(["%s"] * count)
 

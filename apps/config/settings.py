@@ -114,7 +114,7 @@ if _database is not None:
     # A long-lived connection: a new one per request costs three times as much.
     _database |= {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
     # Statements of our own are planned once a connection; Django's are never prepared.
-    _database["OPTIONS"] = {"prepare_threshold": 1} | _database.get("OPTIONS", {})
+    _database["OPTIONS"] = {**_database.get("OPTIONS", {}), "prepare_threshold": 1}
 elif PRODUCTION:
     raise ImproperlyConfigured("DATABASE_URL must be set in production.")
 else:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from apps.backends.models import Cluster, Pool
-from apps.common.statements import Joined, places
+from apps.common.statements import Joined, placeholders
 from apps.queues.models import PriorityClass, Queue
 from apps.queues.services import DEFAULT_CLASS
 from apps.tenants.models import Tenant
@@ -46,7 +46,7 @@ class Place:
 @cache
 def _named(depth: int) -> Joined:
     """Return the statement for tenants this deep in the tree."""
-    paths = places(depth)
+    paths = placeholders(depth)
     return Joined(
         NAMED.format(paths=paths, covered=COVERED.format(paths=paths)),
         tenant=Tenant,

@@ -145,8 +145,8 @@ def never_fits(
 ) -> NeverFits | None:
     """Return why a gang could never start, or None; before the first look nothing is said.
 
-    ``ceiling`` is the lowest of the tenant and all above it, None if they have none, where the
-    caller knows. At most two queries; ``pool.cluster`` is loaded.
+    ``ceiling`` is the lowest of the tenant and all above it, None if they have none; 0 where the
+    caller does not know. At most two queries; ``pool.cluster`` is loaded.
     """
     if pool.cluster.first_look_at is None:
         return None

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from django.db.models import Q, QuerySet
 
 from apps.accounts.models import User
-from apps.common.statements import Joined, places
+from apps.common.statements import Joined, placeholders
 from apps.tenants.models import Membership, Role, Tenant
 
 RoleName = Literal["admin", "lead", "member"]
@@ -129,7 +129,7 @@ def covered_values(user: Any, path: str) -> tuple[Any, ...]:
 @cache
 def _covered_tenant(depth: int) -> Joined:
     """Return the statement for tenants this deep in the tree."""
-    covered = COVERED.format(paths=places(depth))
+    covered = COVERED.format(paths=placeholders(depth))
     return Joined(
         f"SELECT {{tenant}} FROM tenants_tenant tenant WHERE tenant.path = %s AND {covered}",  # noqa: S608  our own
         tenant=Tenant,

@@ -251,7 +251,7 @@ def test_a_submission_costs_few_queries(
     client.post(JOBS, body)
     body |= {"depends_on": [], "priority_class": "normal"}
 
-    with django_assert_max_num_queries(12) as queries:
+    with django_assert_max_num_queries(8) as queries:
         client.post(JOBS, body, HTTP_IDEMPOTENCY_KEY="k")
 
     told = [query["sql"] for query in queries.captured_queries]
