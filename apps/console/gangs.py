@@ -11,6 +11,7 @@ from apps.common import show
 from apps.common.money import MICROS
 from apps.common.time import HOUR_US, MICROSECOND, from_us, to_us
 from apps.console import drawings
+from apps.console.causes import Cause
 from apps.console.drawings import Gang, Held, Waterfall
 from apps.jobs.models import Attempt, Job, Member
 from apps.jobs.states import ReservationOutcome
@@ -91,6 +92,7 @@ class GangView:
     run_width: float
     edges: tuple[Edge, ...]
     table: tuple[TableRow, ...]
+    cause: Cause | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +139,13 @@ def run_of(wait: GangWait) -> tuple[Attempt | None, dict[int, str]]:
     """Return the attempt a reservation that started became, and the node of each rank."""
     if wait.outcome != ReservationOutcome.STARTED:
         return None, {}
-    attempt = Attempt.objects.filter(
-        job=wait.job, number=wait.reservation.attempt_number, started_at__isnull=False
-    ).first()
-    if attempt is None:
-        return None, {}
-    rows = Member.objects.filter(attempt=attempt).values_list("rank", "node__name")
-    return attempt, dict(rows)
+    members = Member.objects.filter(
+        attempt__job=wait.job,
+        attempt__number=wait.reservation.attempt_number,
+        attempt__started_at__isnull=False,
+    ).select_related("attempt", "node")
+    rows = list(members)
+    return (rows[0].attempt if rows else None), {row.rank: row.node.name for row in rows}
 
 
 def money_of(wait: GangWait, prices: Prices) -> Money | None:
@@ -168,8 +170,12 @@ def money_of(wait: GangWait, prices: Prices) -> Money | None:
 
 def missing_of(gang: Gang) -> int:
     """Return the GPUs that came last: what the others waited for, or still wait for."""
-    before = [gpus for at, gpus in drawings.steps(gang.held) if at < gang.until_us]
-    return gang.size * gang.gpus_per_member - max(before, default=0)
+    if gang.outcome == WAITING:  # it may have held more before, and lent it
+        held = sum(h.gpus for h in gang.held if h.end_us >= gang.until_us)
+    else:
+        before = (gpus for at, gpus in drawings.steps(gang.held) if at < gang.until_us)
+        held = max(before, default=0)
+    return gang.size * gang.gpus_per_member - held
 
 
 def sentence_of(gang: Gang, money: Money | None) -> str:
@@ -178,6 +184,9 @@ def sentence_of(gang: Gang, money: Money | None) -> str:
     had, length = total - missing_of(gang), _length(gang)
     spent = _spent(gang.gpu_us)
     cost = f", {show.money(money.cost)}" if money else ""
+    if gang.outcome == WAITING and not had:
+        lent = "What it held is lent to jobs that will have ended when it can start"
+        return f"{lent}: {spent}{cost} so far, {length} after it first held some."
     if gang.outcome == WAITING:
         rate = f", {show.money(money.per_hour)} an hour" if money and money.per_hour else ""
         start = f"Holds {had} of {show.counted(total, 'GPU')} and has waited {length} to be whole"
@@ -228,8 +237,8 @@ def _timeout_words(gang: Gang) -> str:
     return f" Times out at {show.instant(at, now=now, style='seconds')}."
 
 
-def view_of(job: Job, gang: Gang, money: Money | None) -> GangView:
-    """Return one gang with its drawing and every word around it."""
+def view_of(job: Job, gang: Gang, money: Money | None, cause: Cause | None = None) -> GangView:
+    """Return one gang with its drawing and every word around it; ``cause`` says why it waited."""
     drawing = drawings.waterfall(gang)
     total = gang.size * gang.gpus_per_member
     missing = missing_of(gang)
@@ -264,6 +273,7 @@ def view_of(job: Job, gang: Gang, money: Money | None) -> GangView:
         run_width=round(100 - drawing.start, 3),
         edges=_edges(gang, drawing),
         table=_table(gang, drawing),
+        cause=cause,
     )
 
 

@@ -96,11 +96,13 @@ class JobFacts:
         url = reverse("console:job-waterfall", args=[self.job.pk])
         found: dict[datetime, Wait] = {}
         for wait in self.waits:
-            number, amount = wait.reservation.attempt_number, wait.amount
+            amount = wait.amount
             if amount.gpu_hours:
                 cost = show.money(amount.money) if self.money and amount.has_money else ""
                 found[wait.reservation.since] = Wait(
-                    show.gpu_hours(amount.gpu_hours), cost, f"{url}?attempt={number}"
+                    show.gpu_hours(amount.gpu_hours),
+                    cost,
+                    f"{url}?reservation={wait.reservation.pk}",
                 )
         return found
 

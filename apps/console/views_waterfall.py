@@ -16,6 +16,7 @@ from apps.common.errors import Invalid
 from apps.common.money import round_half_up, scaled
 from apps.common.time import MICROSECOND, from_us, to_us
 from apps.console import drawings, ranges
+from apps.console.causes import cause_of
 from apps.console.clocks import reading_time
 from apps.console.drawings import Mini
 from apps.console.filters import Chips, Filter, chips_of
@@ -71,7 +72,7 @@ class WaterfallPage(Page):
     key = "waterfall"
     heading = "Reservation waterfall"
     template = "console/waterfall.html"
-    parameters = frozenset({"tenant", "range", "outcome", "job"})
+    parameters = frozenset({"tenant", "range", "outcome", "job", "reservation"})
 
     def settle(self) -> None:
         """Choose the time that ranges end at."""
@@ -162,7 +163,9 @@ class WaterfallPage(Page):
                 raise Invalid(
                     f"Job {asked} is no gang that waited and that you can see.", field="job"
                 )
-            return max(mine, key=lambda wait: wait.reservation.pk)
+            return which_of(mine, self.query.whole("reservation", least=1, most=2**62))
+        if "reservation" in self.query:
+            raise Invalid("reservation goes with the job whose it is.", field="reservation")
         waiting = [wait for wait in self.waits if wait.outcome == WAITING]
         return next(iter(waiting or self.waits), None)
 
@@ -277,7 +280,7 @@ class WaterfallPage(Page):
             gpu_seconds=figures["gpu_seconds"],
             gpu_hours=figures["gpu_hours"],
             cost=figures["cost"],
-            url=self.query.url({"job": str(job.pk)}),
+            url=self.query.url({"job": str(job.pk), "reservation": str(reservation.pk)}),
             selected=self.chosen is not None and self.chosen.reservation.pk == reservation.pk,
         )
 
@@ -300,7 +303,8 @@ class WaterfallPage(Page):
         """Return one gang drawn large."""
         run, places = run_of(wait)
         money = money_of(wait, self.prices) if self.money else None
-        return view_of(wait.job, gang_of(wait, run, places), money)
+        cause = cause_of(wait, places, self.viewer, now=self.now)
+        return view_of(wait.job, gang_of(wait, run, places), money, cause)
 
     def range_segment(self) -> Segment:
         """Return 1 h, 24 h, 7 d, 30 d."""
@@ -308,7 +312,11 @@ class WaterfallPage(Page):
         return Segment(
             "Range",
             tuple(
-                Option(label, self.query.url({"range": name, "job": None}), name == self.span.name)
+                Option(
+                    label,
+                    self.query.url({"range": name, "job": None, "reservation": None}),
+                    name == self.span.name,
+                )
                 for name, label in labels.items()
             ),
         )
@@ -327,7 +335,7 @@ class WaterfallPage(Page):
     def crumbs(self) -> tuple[Crumb, ...]:
         """Return scope, page, gang."""
         scope = super().crumbs()[:-1]
-        page = Crumb("Waterfall", self.query.url({"job": None}))
+        page = Crumb("Waterfall", self.query.url({"job": None, "reservation": None}))
         if self.chosen is None:
             return (*scope, Crumb("Waterfall"))
         return (*scope, page, Crumb(show.cut(self.viewer.told(self.chosen.job).text)))
@@ -370,6 +378,17 @@ class WaterfallPage(Page):
             if self.money:
                 row.append(exact(wait.in_range.money) if wait.in_range.has_money else None)
             yield row
+
+
+def which_of(waits: Sequence[GangWait], asked: int | None) -> GangWait:
+    """Return a job's reservation that is asked for, or its newest.
+
+    :raises Invalid: if the one asked for is none of them.
+    """
+    mine = [wait for wait in waits if asked in (None, wait.reservation.pk)]
+    if not mine:
+        raise Invalid(f"Reservation {asked} is none of that job’s.", field="reservation")
+    return max(mine, key=lambda wait: wait.reservation.pk)
 
 
 def exact(value: Fraction) -> str:
