@@ -36,8 +36,9 @@ from apps.console.people import Told
 from apps.console.ranges import RELATIVE, WORDS, Span
 from apps.console.scope import Option, Segment
 from apps.jobs.models import Job
-from apps.ledger.reports import Amount, Report, total_of
-from apps.ledger.selectors import Prices, five_parts
+from apps.ledger.reports import Amount, Entry, total_of
+from apps.ledger.selectors import Prices, gpu_time
+from apps.ledger.sweep import GANG_WAIT
 from apps.ledger.waits import WAITING, GangWait, gang_waits
 from apps.tenants.models import Tenant
 
@@ -91,13 +92,11 @@ class WaterfallPage(Page):
 
     @cached_property
     def tenants(self) -> list[Tenant] | None:
-        """Return the tenants whose gangs have rows; None: all."""
+        """Return the tenants asked for; None: all that the reader sees."""
         path = self.query.get("tenant")
-        if path is None and self.viewer.is_admin:
-            return None
-        rows = list(Tenant.objects.filter(self.viewer.own("")))
         if path is None:
-            return rows
+            return None
+        rows = Tenant.objects.filter(self.viewer.own(""))
         chosen = [t for t in rows if t.path == path or t.path.startswith(f"{path}/")]
         if not chosen or chosen[0].path != path:
             raise Invalid(f"There is no tenant {path!r} you can see.", field="tenant")
@@ -122,6 +121,7 @@ class WaterfallPage(Page):
             self.span.since_us,
             self.span.until_us,
             tenants=self.tenants,
+            visible=self.viewer.own("job__tenant__"),
             outcome=self.outcome,
             prices=self.prices,
         )
@@ -129,18 +129,12 @@ class WaterfallPage(Page):
         return [w for w in found if w.in_range.gpu_hours and w.job.pool_id in pools]
 
     @cached_property
-    def report(self) -> Report | None:
+    def gpu_time(self) -> list[Entry]:
         """Return where all GPU time of the range went; read only where all gangs are listed."""
         if self.filtered:
-            return None
-        own = {tenant.pk: tenant.pk for tenant in self.tenants or ()}
-        return five_parts(
-            self.scope.clusters,
-            self.span.since_us,
-            self.span.until_us,
-            row_of=own,
-            prices=self.prices,
-        )
+            return []
+        span = self.span
+        return gpu_time(self.scope.clusters, span.since_us, span.until_us, prices=self.prices)
 
     @cached_property
     def prices(self) -> Prices:
@@ -172,9 +166,14 @@ class WaterfallPage(Page):
     @cached_property
     def others(self) -> Amount:
         """Return what gangs of other tenants held, as one sum; nothing where the list is narrowed."""
-        if self.report is None or self.viewer.is_admin:
+        if self.viewer.is_admin:
             return Amount()
-        return total_of(e.amounts["gang_wait"] for e in self.report.by_tenant if e.key is None)
+        own = {wait.job.tenant_id for wait in self.waits}
+        return total_of(
+            entry.amount
+            for entry in self.gpu_time
+            if entry.state == GANG_WAIT and entry.tenant_id not in own
+        )
 
     @cached_property
     def total(self) -> Amount:
@@ -236,10 +235,11 @@ class WaterfallPage(Page):
         ended = [f"{show.whole(counts[key])} {word}" for key, word in words.items() if counts[key]]
         waiting = [wait for wait in self.waits if wait.outcome == WAITING]
         share = ""
-        if self.report is not None and self.report.amount.gpu_hours:
-            part = self.report.five["gang_wait"].amount.gpu_hours / self.report.amount.gpu_hours
+        waited = total_of(e.amount for e in self.gpu_time if e.state == GANG_WAIT).gpu_hours
+        if waited:
+            part = waited / total_of(entry.amount for entry in self.gpu_time).gpu_hours
             where = f"{self.scope.only.name}’s" if self.scope.only is not None else "all"
-            share = f"{show.percent(part)} of {where} GPU time." if part else ""
+            share = f"{show.percent(part)} of {where} GPU time."
         now = waiting[0] if waiting else None
         whose = "" if self.viewer.is_admin else "your "
         return {

@@ -52,6 +52,14 @@ class Prices:
         every = (price for prices in self._of_pool.values() for price in prices)
         return sorted(every, key=lambda price: (price.from_us, price.pool_id))
 
+    @property
+    def dated(self) -> dict[int, list[tuple[int, int]]]:
+        """Return the prices of each pool: the instant each is in force from, and its id."""
+        return {
+            pool: [(price.from_us, price.pk) for price in prices]
+            for pool, prices in self._of_pool.items()
+        }
+
     def at(self, pool_id: int, at_us: int) -> Price | None:
         """Return the price in force at an instant, or None."""
         found = None
@@ -170,6 +178,18 @@ def five_parts_over(
     return report, found
 
 
+def gpu_time(
+    clusters: Iterable[Cluster], since_us: int, until_us: int, *, prices: Prices
+) -> list[Entry]:
+    """Return where the GPU time of a range went, as far as it was observed: exact, as no report."""
+    found: list[Entry] = []
+    for cluster in clusters:
+        start, end = _observed(cluster, since_us, until_us)
+        if start < end:
+            found += _entries(cluster, [start, end], None, prices)[0]
+    return [entry for entry in found if entry.state != EXCESS]
+
+
 def buckets(
     clusters: Iterable[Cluster],
     edges: Sequence[int],
@@ -224,7 +244,8 @@ def gpus_now(
     pools = list(cluster.pools.all()) if pools is None else pools
     prices = Prices(pools) if prices is None else prices
     gpus = {pool.pk: dict.fromkeys(STATES, 0) for pool in pools}
-    for one in tally_raw(cluster, at, at + 1):  # GPU-microseconds of one microsecond are GPUs
+    # GPU-microseconds of one microsecond are GPUs.
+    for one in tally_raw(cluster, at, at + 1, prices.dated):
         if one.state != EXCESS:
             gpus[one.pool_id][one.state] += one.gpu_us
     return [Now(pool, gpus[pool.pk], prices.at(pool.pk, at)) for pool in pools]
@@ -333,7 +354,7 @@ def _entries(
             prices.fractions,
             prices.micros,
         )
-        for slices in tally_between(cluster, edges)
+        for slices in tally_between(cluster, edges, prices.dated)
     ]
 
 

@@ -197,11 +197,25 @@ def test_without_a_price_gpu_time_is_shown_and_never_a_zero(world, make_job, as_
     assert "$" not in text_of(as_user("admin").get(f"/jobs/{job.pk}/waterfall/"))
 
 
-def test_the_page_asks_few_questions(gangs, as_user, django_assert_max_num_queries):
-    client = as_user("admin")
+@pytest.mark.parametrize("who", ["admin", "alice"])
+@pytest.mark.parametrize("drawn", ["waits", "story"])
+def test_the_page_asks_few_questions(gangs, as_user, django_assert_max_num_queries, who, drawn):
+    client = as_user(who)
 
-    with django_assert_max_num_queries(18):
-        client.get("/waterfall/")
+    with django_assert_max_num_queries(15):
+        page = client.get(f"/waterfall/?job={gangs[drawn].pk}")
+
+    assert page.context["drawn"].job == gangs[drawn]
+
+
+@pytest.mark.parametrize("drawn", ["waits", "story"])
+def test_the_page_of_one_gang_asks_few_questions(
+    gangs, as_user, django_assert_max_num_queries, drawn
+):
+    client = as_user("alice")
+
+    with django_assert_max_num_queries(15):
+        client.get(f"/jobs/{gangs[drawn].pk}/waterfall/")
 
 
 def test_the_story_is_played_in_the_demo_by_who_leads(observed, as_user, settings):
