@@ -17,8 +17,7 @@ from apps.console.people import Viewer
 from apps.console.story import Wait
 from apps.jobs.models import Attempt, Job, Move
 from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome
-from apps.ledger.selectors import JobCost, Prices, job_cost, observed_until
-from apps.ledger.waits import GangWait, gang_waits
+from apps.ledger.selectors import JobCost, Prices, job_cost
 from apps.scheduling.selectors import explain
 
 NO_START = {
@@ -36,7 +35,7 @@ STARTS_ITSELF = "Nothing about it is broken: it starts by itself."
 def job_or_404(viewer: Viewer, pk: int) -> Job:
     """Return a job the reader sees in full; one of another tenant is the same 404 as none."""
     rows = Job.objects.filter(viewer.own()).select_related(
-        "tenant", "cluster", "pool", "priority_class", "submitted_by", "held_by"
+        "tenant", "cluster__policy", "pool", "priority_class", "submitted_by", "held_by"
     )
     job = rows.filter(pk=pk).first()
     if job is None:
@@ -84,26 +83,15 @@ class JobFacts:
     def money(self) -> bool:
         return sees_money(self.viewer)
 
-    @cached_property
-    def waits(self) -> list[GangWait]:
-        if not any(move.after == JobState.RESERVING for move in self.moves):
-            return []
-        cluster = self.job.cluster
-        return gang_waits([cluster], 0, observed_until(cluster), job=self.job, prices=self.prices)
-
     def waits_told(self) -> Mapping[datetime, Wait]:
         """Return what the job held while it gathered, in words, by the start of each reservation."""
         url = reverse("console:job-waterfall", args=[self.job.pk])
         found: dict[datetime, Wait] = {}
-        for wait in self.waits:
-            amount = wait.amount
+        for (reservation, since), amount in self.cost.waits.items():
             if amount.gpu_hours:
                 cost = show.money(amount.money) if self.money and amount.has_money else ""
-                found[wait.reservation.since] = Wait(
-                    show.gpu_hours(amount.gpu_hours),
-                    cost,
-                    f"{url}?reservation={wait.reservation.pk}",
-                )
+                link = f"{url}?reservation={reservation}"
+                found[since] = Wait(show.gpu_hours(amount.gpu_hours), cost, link)
         return found
 
     def answer(self) -> str:

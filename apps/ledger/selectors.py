@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from itertools import pairwise
 
@@ -258,6 +259,7 @@ class JobCost:
     run: Amount
     gang_wait: Amount
     held_idle: Amount
+    waits: Mapping[tuple[int, datetime], Amount]  # by reservation: its id and when it began
 
     @property
     def total(self) -> Amount:
@@ -270,14 +272,28 @@ def job_cost(job: Job, *, prices: Prices | None = None) -> JobCost:
     now_us = observed_until(job.cluster)
     prices = prices or Prices([job.pool])
     sums = {"member": Amount(), "hold": Amount(), HELD_IDLE: Amount()}
-    for kind, state, gpus, start_us, end_us in Interval.objects.filter(job=job).values_list(
-        "kind", "state", "gpus", "start_us", "end_us"
-    ):
+    waits: defaultdict[tuple[int, datetime], Amount] = defaultdict(Amount)
+    columns = (
+        "kind",
+        "state",
+        "gpus",
+        "start_us",
+        "end_us",
+        "reservation_id",
+        "reservation__since",
+    )
+    for kind, state, gpus, start_us, end_us, held_for, since in Interval.objects.filter(
+        job=job
+    ).values_list(*columns):
         key = state or kind
-        if key in sums:
-            end = max(start_us, now_us) if end_us is None else end_us
-            sums[key] += prices.amount(job.pool_id, gpus, start_us, end)
-    return JobCost(sums["member"], sums["hold"], sums[HELD_IDLE])
+        if key not in sums:
+            continue
+        end = max(start_us, now_us) if end_us is None else end_us
+        amount = prices.amount(job.pool_id, gpus, start_us, end)
+        sums[key] += amount
+        if held_for is not None:
+            waits[held_for, since] += amount
+    return JobCost(sums["member"], sums["hold"], sums[HELD_IDLE], dict(waits))
 
 
 @dataclass(frozen=True, slots=True)

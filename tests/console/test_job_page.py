@@ -236,5 +236,28 @@ def test_any_name_is_cut_isolated_and_escaped(observed, make_job, as_user, name)
 def test_the_page_asks_few_questions(waiting, as_user, django_assert_max_num_queries):
     client = as_user("alice")
 
-    with django_assert_max_num_queries(20):
+    with django_assert_max_num_queries(15):
         client.get(f"/jobs/{waiting.pk}/")
+
+
+def test_a_job_of_many_turns_is_told_in_as_few_questions(
+    waiting, make_job, observed, as_user, now, django_assert_max_num_queries
+):
+    nodes = ledgered.nodes_of(observed)
+    first = make_job("first", "vision", place=3)
+    verdict = {"code": "reserved", "detail": {"for": first.pk, "until_us": to_us(now)}}
+    job = make_job("again", "nlp/alignment", place=4, verdict=verdict)
+    for hours in (5, 4, 3):
+        since = now - timedelta(hours=hours)
+        ledgered.hold(job, [(0, nodes[0])], at=since, until=since + timedelta(minutes=30),
+                      outcome="timed_out")  # fmt: skip
+    ledgered.run(observed, job, nodes, at=now - timedelta(hours=2), until=now - timedelta(hours=1))
+    job.state, job.ended_at, job.outcome, job.attempt_number = "PENDING", None, "", 2
+    job.save()
+
+    client = as_user("alice")
+    with django_assert_max_num_queries(15):
+        told = text_of(client.get(f"/jobs/{job.pk}/"))
+
+    assert told.count("Gang wait 4.00 GPUh, $10.00.") == 3
+    assert "4 jobs are ahead" in told
