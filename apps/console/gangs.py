@@ -71,6 +71,7 @@ class GangView:
     name: str
     size: int
     gpus: int
+    unit: str
     drawing: Waterfall
     words: str
     sentence: str
@@ -132,6 +133,8 @@ def gang_of(
         timeout_us=None if timeout is None else timeout * MICROSECOND,
         nodes=places or {},
         ran_until_us=ran,
+        unit=job.pool.unit,
+        fraction=Fraction(job.pool.fraction_numerator, job.pool.fraction_denominator),
     )
 
 
@@ -178,18 +181,27 @@ def missing_of(gang: Gang) -> int:
     return gang.size * gang.gpus_per_member - held
 
 
+def held_words(gang: Gang) -> str:
+    """Say what a gang held at most, or holds now; of how many, where it is not whole."""
+    total = gang.size * gang.gpus_per_member
+    if gang.started:
+        return f"{show.whole(gang.held_most)} held"
+    held = total - missing_of(gang) if gang.outcome == WAITING else gang.held_most
+    return f"{show.whole(held)} of {show.whole(total)} held"
+
+
 def sentence_of(gang: Gang, money: Money | None) -> str:
     """Say what one gang's wait was, what it cost, and how it ended; at most two sentences."""
     total = gang.size * gang.gpus_per_member
     had, length = total - missing_of(gang), _length(gang)
-    spent = _spent(gang.gpu_us)
+    spent, whole = _spent(gang.gpu_us * gang.fraction), show.counted(total, gang.unit)
     cost = f", {show.money(money.cost)}" if money else ""
     if gang.outcome == WAITING and not had:
         lent = "What it held is lent to jobs that will have ended when it can start"
         return f"{lent}: {spent}{cost} so far, {length} after it first held some."
     if gang.outcome == WAITING:
         rate = f", {show.money(money.per_hour)} an hour" if money and money.per_hour else ""
-        start = f"Holds {had} of {show.counted(total, 'GPU')} and has waited {length} to be whole"
+        start = f"Holds {had} of {whole} and has waited {length} to be whole"
         return f"{start}: {spent}{cost} so far{rate}.{_timeout_words(gang)}"
     if gang.outcome == ReservationOutcome.STARTED:
         if not gang.gpu_us:
@@ -197,7 +209,7 @@ def sentence_of(gang: Gang, money: Money | None) -> str:
         missing = total - had
         more = "one more" if missing == 1 else f"{show.whole(missing)} more"
         up_to = "" if len({h.start_us for h in gang.held if h.gpu_us}) == 1 else "up to "
-        waited = f"{show.counted(had, 'GPU')} waited {up_to}{length} for {more}"
+        waited = f"{show.counted(had, gang.unit)} waited {up_to}{length} for {more}"
         return f"{waited}: {spent}{cost}{_price_words(money)}, not counted as usage."
     verb = {
         ReservationOutcome.TIMED_OUT: "Timed out",
@@ -205,21 +217,18 @@ def sentence_of(gang: Gang, money: Money | None) -> str:
         ReservationOutcome.CANCELLED: "Was cancelled",
     }[ReservationOutcome(gang.outcome)]
     held = gang.held_most
-    return (
-        f"{verb} after {length} with {held} of {show.counted(total, 'GPU')} held; all are "
-        f"released. It cost {spent}{cost}."
-    )
+    return f"{verb} after {length} with {held} of {whole} held; all are released. It cost {spent}{cost}."
 
 
 def _length(gang: Gang) -> str:
     return show.duration((gang.until_us - gang.since_us) // MICROSECOND)
 
 
-def _spent(gpu_us: int) -> str:
+def _spent(gpu_us: Fraction) -> str:
     """Write GPU time: GPU-seconds below a GPU-hour, GPU-hours from there on."""
     if gpu_us < HOUR_US:
-        return f"{show.whole(Fraction(gpu_us, MICROSECOND))} GPU-s"
-    return show.gpu_hours(Fraction(gpu_us, HOUR_US))
+        return f"{show.whole(gpu_us / MICROSECOND)} GPU-s"
+    return show.gpu_hours(gpu_us / HOUR_US)
 
 
 def _price_words(money: Money | None) -> str:
@@ -252,15 +261,16 @@ def view_of(job: Job, gang: Gang, money: Money | None, cause: Cause | None = Non
         name=show.cut(show.spoken(job.name)),
         size=gang.size,
         gpus=total,
+        unit=gang.unit,
         drawing=drawing,
         words=f"{show.cut(show.spoken(job.name))}: {sentence}",
         sentence=sentence,
         waited=_length(gang),
-        waiting_words=f"{show.counted(short, 'GPU')} reserved, {missing} still pending …",
+        waiting_words=f"{show.counted(short, gang.unit)} reserved, {missing} still pending …",
         waiting_short=f"{short} + {missing} pending",
         running_words=f"all {show.counted(gang.size, unit)} start together",
         running_short=f"all {gang.size} together",
-        pending_why=": no room yet" if gang.outcome == WAITING else "",
+        pending_why=": no room yet",
         gpu_seconds=seconds,
         cost=show.money(money.cost) if money else "",
         rows_rounded=sum(row.gpu_seconds for row in drawing.rows) != seconds,

@@ -26,6 +26,7 @@ from apps.console.gangs import (
     Ending,
     GangView,
     gang_of,
+    held_words,
     money_of,
     run_of,
     view_of,
@@ -56,7 +57,7 @@ class GangRow:
     ending: Ending
     outcome: str
     shape: str
-    held: int
+    held: str
     mini: Mini
     waited: str
     limit: str
@@ -273,7 +274,7 @@ class WaterfallPage(Page):
             ending=ENDINGS[wait.outcome],
             outcome=wait.outcome,
             shape=f"{show.whole(job.size)} × {show.whole(job.gpus_per_member)}",
-            held=gang.held_most,
+            held=held_words(gang),
             mini=drawings.mini(gang),
             waited=f"{length}{so_far}",
             limit=f"of {show.duration(timeout)}" if timeout else "no timeout",

@@ -70,6 +70,9 @@ def test_the_list_is_worst_first_and_its_total_is_exact(gangs, as_user):
     assert rows[-1][2:] == ["32,056", "8.90", "$22.26"]
     assert rows[1][1].endswith("Timed out")
     assert "so far" in rows[2][4]
+    assert [row[2] for row in rows[1:-1]] == [
+        "4 × 8 16 of 32 held", "4 × 8 8 of 32 held", "9 × 1 8 held"
+    ]  # fmt: skip
 
 
 def test_the_gang_that_waits_now_is_drawn_unless_another_is_asked_for(gangs, as_user):
