@@ -60,7 +60,7 @@ def _still(wait: GangWait, *, now: datetime) -> Cause | None:
     late = _members(wait.pending_ranks, wait)
     if not late:
         return Cause("All members hold their GPUs: it starts at the next tick.")
-    gpus = show.counted(len(wait.pending_ranks) * wait.job.gpus_per_member, "GPU")
+    gpus = show.counted(len(wait.pending_ranks) * wait.job.gpus_per_member, wait.job.pool.unit)
     where = {TopologyChoice.RACK: " in its rack", TopologyChoice.NVLINK: " in its NVLink domain"}
     place = where.get(TopologyChoice(wait.job.topology), "")
     sentence = f"{_capital(late)} {_wait(wait.pending_ranks)} for {gpus}{place} to come free"
@@ -85,7 +85,8 @@ def _whole_at_last(
         nodes = {hold.node for hold in last}
         if at_us == wait.since_us:
             return None
-    gpus = show.counted(len(ranks) * wait.job.gpus_per_member, "GPU").replace("1 GPU", "a GPU")
+    count, unit = len(ranks) * wait.job.gpus_per_member, wait.job.pool.unit
+    gpus = f"a {unit}" if count == 1 else show.counted(count, unit)
     on = f" on {next(iter(nodes))}" if len(nodes) == 1 else f" on {len(nodes)} nodes"
     before = f"{_capital(_members(ranks, wait))} waited for {gpus}{on if nodes else ''}"
     left = _left_last(wait, nodes, at_us)

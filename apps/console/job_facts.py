@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -104,10 +105,10 @@ class JobFacts:
             return f"{name} waits. {self.why['sentence']}"
         last = self.last
         if job.state == JobState.ADMITTED:
-            return f"{name} is admitted: all of its {show.counted(job.gpus, 'GPU')} start together."
+            return f"{name} is admitted: all of its {show.counted(job.gpus, job.pool.unit)} start together."
         if job.state not in TERMINAL:
             since = last.started_at if last is not None and last.started_at else job.state_since
-            held = f"{show.counted(job.gpus, 'GPU')} of {job.pool.name}"
+            held = f"{show.counted(job.gpus, job.pool.unit)} of {job.pool.name}"
             if job.state == JobState.SUSPENDED:
                 return f"{name} is suspended on {held}."
             return f"{name} runs on {held} for {show.duration(self.at - since)} now."
@@ -162,11 +163,19 @@ class JobFacts:
     def asks_tile(self) -> Tile:
         job = self.job
         limit = f"limit {show.duration(job.limit_seconds)}" if job.limit_seconds else "no limit"
-        parts = [show.counted(job.gpus, "GPU"), limit]
+        parts = [self.units(), limit]
         if job.topology != "none":
             parts.insert(1, f"all in one {'rack' if job.topology == 'rack' else 'NVLink domain'}")
         value = f"{show.whole(job.size)} × {show.whole(job.gpus_per_member)}"
         return Tile("Asks for", value, job.pool.name, ", ".join(parts))
+
+    def units(self) -> str:
+        """Return what it asks for: of slices, what part of physical GPUs they are too."""
+        pool, count = self.job.pool, show.counted(self.job.gpus, self.job.pool.unit)
+        if pool.unit == "GPU":
+            return count
+        part = Fraction(pool.fraction_numerator, pool.fraction_denominator) * self.job.gpus
+        return f"{count} ({show.decimals(part, 2)} GPU)"
 
     def time_tile(self) -> Tile:
         job = self.job

@@ -23,10 +23,11 @@ from apps.console.alarms import alarms_of
 from apps.console.clocks import reading_time
 from apps.console.hourly import Hour
 from apps.console.money_seen import sees_money
-from apps.console.now import PoolBlock, blocks_of, cents_text, gpus_text, jobs_words
+from apps.console.now import PoolBlock, blocks_of, cents_text, jobs_words
 from apps.console.pages import Export, Foot, Page
 from apps.console.palette import STATES
 from apps.console.people import Told
+from apps.console.units import gpus_text
 from apps.jobs.models import Job
 from apps.jobs.states import WAITING
 from apps.ledger.models import Interval, IntervalKind
@@ -258,9 +259,9 @@ class OverviewPage(Page):
         """Return one job that starts soon."""
         job = verdict.job
         shape = (
-            show.counted(job.gpus, "GPU")
+            show.counted(job.gpus, job.pool.unit)
             if job.size == 1
-            else (f"{show.whole(job.size)} × {show.counted(job.gpus_per_member, 'GPU')}")
+            else (f"{show.whole(job.size)} × {show.counted(job.gpus_per_member, job.pool.unit)}")
         )
         told = self.viewer.told(job)
         tenant = f"{job.tenant.path} · " if told.own else ""
@@ -273,7 +274,7 @@ class OverviewPage(Page):
         else:
             start = "next tick" if at <= now else show.instant(at, now=now)
         if held:
-            note = f"{held} of {job.gpus} GPUs held"
+            note = f"{held} of {show.counted(job.gpus, job.pool.unit)} held"
         elif verdict.needed is not None and verdict.code in ("capacity", "placement"):
             note = f"needs {verdict.needed}, {verdict.available or 0} free"
         else:
@@ -293,7 +294,12 @@ class OverviewPage(Page):
             .order_by("-id")[:5]
         )
         return [
-            {"told": self.viewer.told(job), "badge": marks.badge(job), "gpus": job.gpus, "job": job}
+            {
+                "told": self.viewer.told(job),
+                "badge": marks.badge(job),
+                "gpus": show.counted(job.gpus, job.pool.unit),
+                "job": job,
+            }
             for job in jobs
         ]
 

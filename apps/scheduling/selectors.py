@@ -63,6 +63,8 @@ def facts_of(verdicts: Sequence[Verdict], user: User) -> dict[int, dict[str, Any
             "gpus_per_member": job.gpus_per_member,
             "topology": job.topology,
             "reserves": verdict.reserves,
+            "unit": job.pool.unit,
+            "units": f"{job.pool.unit}s",
             **gate_of(job, verdict.code),
         }
         if "tenant" in detail:

@@ -8,10 +8,11 @@ from datetime import timedelta
 
 import pytest
 
+from apps.backends.models import Pool
 from apps.common.time import to_us
 from apps.jobs.models import Move
 from apps.jobs.services import cancel_job, hold_job
-from apps.ledger.intervals import node_seen
+from apps.ledger.intervals import close_holds, node_seen, open_holds
 from apps.scheduling.models import Standing
 from tests.console import ledgered
 from tests.console.ledgered import amount, table_of, text_of
@@ -261,3 +262,35 @@ def test_a_job_of_many_turns_is_told_in_as_few_questions(
 
     assert told.count("Gang wait 4.00 GPUh, $10.00.") == 3
     assert "4 jobs are ahead" in told
+
+
+def test_slices_are_told_as_slices_and_as_the_part_of_a_gpu_they_are(observed, make_job, as_user):
+    mig = Pool.objects.create(
+        cluster=observed.cluster, name="mig", fraction_numerator=1, fraction_denominator=7
+    )
+    shape = {"size": 1, "min_size": 1, "gpus_per_member": 3, "pool": mig}
+    job = make_job("small", "nlp", place=0, verdict={"needed": 3, "available": 0}, **shape)
+
+    told = text_of(as_user("admin").get(f"/jobs/{job.pk}/"))
+
+    assert "small waits. Needs 3 slices; 0 are free." in told
+    assert "3 slices (0.43 GPU), no limit" in told
+    queue = text_of(as_user("admin").get("/queue/?pool=mig"))
+    assert "1 job waits for 3 mig slices." in queue
+    assert "1 job waits for 0.4 GPUs." in text_of(as_user("admin").get("/queue/"))
+
+
+def test_a_reservation_that_goes_on_says_so_and_counts_once(observed, make_job, as_user, now):
+    job, nodes = make_job("gang", place=0), ledgered.nodes_of(observed)
+    held = ledgered.hold(job, [(0, nodes[0])], at=now - timedelta(minutes=30))
+    close_holds(held, at_us=to_us(now - timedelta(minutes=20)))
+    again = now - timedelta(minutes=15)
+    open_holds(held, [(0, nodes[0]), (1, nodes[1])], at_us=to_us(again))
+    Move.objects.create(job=job, at=again, before="PENDING", after="RESERVING", attempt_number=1,
+                        what="reserved", detail={"held": 2, "size": 4})  # fmt: skip
+
+    told = text_of(as_user("admin").get(f"/jobs/{job.pk}/"))
+
+    assert "Attempt 1 reserves room for 1 of 4 members. Gang wait 5.33 GPUh, $13.33." in told
+    assert "Attempt 1 holds room again for 2 of 4 members and waits for the rest." in told
+    assert told.count("Gang wait") == 1
