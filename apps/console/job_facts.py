@@ -47,9 +47,10 @@ def job_or_404(viewer: Viewer, pk: int) -> Job:
 class JobFacts:
     """A job and all that its page says of it; each thing is read once."""
 
-    def __init__(self, job: Job, viewer: Viewer) -> None:
+    def __init__(self, job: Job, viewer: Viewer, *, machine: bool = False) -> None:
         self.job = job
         self.viewer = viewer
+        self.machine = machine  # read by one: instants in sentences are ISO
 
     @cached_property
     def at(self) -> datetime:
@@ -78,7 +79,21 @@ class JobFacts:
 
     @cached_property
     def why(self) -> dict[str, Any] | None:
-        return explain(self.job, self.viewer.user) if self.job.state in WAITING else None
+        if self.job.state not in WAITING:
+            return None
+        why = explain(self.job, self.viewer.user, show.iso if self.machine else self.when)
+        return None if why is None or self.is_outdated(why) else why
+
+    def is_outdated(self, why: Mapping[str, Any]) -> bool:
+        """Return whether it was held or released after the tick whose word this is."""
+        held = self.job.held_at
+        if held is None:
+            return bool(why["code"] == "held")
+        return why["code"] != "held" and (why["at"] is None or held > why["at"])
+
+    def when(self, at: datetime) -> str:
+        """Write an instant as the page does."""
+        return show.instant(at, now=self.at)
 
     @cached_property
     def money(self) -> bool:
@@ -101,7 +116,12 @@ class JobFacts:
         name = show.cut(show.spoken(job.name))
         if job.state in WAITING:
             if self.why is None:
-                return f"{name} was submitted after the newest tick; the next decides."
+                if job.held_at is not None:
+                    by = f" by {job.held_by}" if job.held_by else ""
+                    return f"{name} is on hold{by} since {self.when(job.held_at)}. Release it and it can run."
+                released = self.moves and self.moves[-1].what == "released"
+                what = "released" if released else "submitted"
+                return f"{name} was {what} after the newest tick; the next decides."
             return f"{name} waits. {self.why['sentence']}"
         last = self.last
         if job.state == JobState.ADMITTED:

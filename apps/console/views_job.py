@@ -71,7 +71,7 @@ class JobPage(Page):
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Answer with the page or its rows, for who may see the job."""
         viewer = viewer_of(request)
-        self.facts = JobFacts(job_or_404(viewer, kwargs["pk"]), viewer)
+        self.facts = JobFacts(job_or_404(viewer, kwargs["pk"]), viewer, machine=self.form != "html")
         return super().get(request, **kwargs)
 
     def build(self) -> dict[str, Any]:

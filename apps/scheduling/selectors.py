@@ -143,11 +143,14 @@ def _factor_words(name: str, factor: float | None, job: Job, standing: Standing 
 
 
 def _gates(
-    verdict: Verdict, job: Job, facts: Mapping[str, Any], standings: Mapping[int, Standing]
+    verdict: Verdict,
+    job: Job,
+    facts: Mapping[str, Any],
+    standings: Mapping[int, Standing],
+    sentence: str,
 ) -> list[dict[str, Any]]:
     """Return every gate between a job and its start: what it needs, what there is."""
     gpus, pool = job.gpus, job.pool.name
-    sentence = reasons.sentence(facts)
     held = verdict.code in ("held", "dependency", "begin_time", "paused")
     gates: list[dict[str, Any]] = []
     room = verdict.code in ("capacity", "placement", "reserved", "no_nodes")
@@ -252,10 +255,10 @@ def standings_on(cluster: Cluster) -> dict[int, Standing]:
     return {row.tenant_id: row for row in rows}
 
 
-def explain(job: Job, user: User) -> dict[str, Any] | None:
+def explain(job: Job, user: User, when: reasons.When = reasons.iso) -> dict[str, Any] | None:
     """Return all that the newest tick can say of a waiting job, or None before it has.
 
-    Other tenants are named as DOMAIN 22 allows ``user`` to see them.
+    ``when`` writes the instants of sentences. Other tenants are named as DOMAIN 22 allows ``user`` to see them.
     """
     verdict = (
         Verdict.objects.filter(job=job)
@@ -272,14 +275,15 @@ def explain(job: Job, user: User) -> dict[str, Any] | None:
     facts = facts_of([verdict], user)[job.pk]
     ahead, count = ahead_of(verdict, user)
     facts["ahead_count"] = count
+    sentence = reasons.sentence(facts, when)
     answer = {
         "tick_id": verdict.tick_id,
         "at": verdict.ticked_at,
         "code": verdict.code,
-        "sentence": reasons.sentence(facts),
+        "sentence": sentence,
         "needed": verdict.needed,
         "available": verdict.available,
-        "gates": _gates(verdict, verdict.job, facts, standings),
+        "gates": _gates(verdict, verdict.job, facts, standings, sentence),
         "terms": _terms(verdict, verdict.job, policy, standings.get(job.tenant_id)),
         "priority": verdict.priority,
         "position": verdict.position + 1,

@@ -9,9 +9,10 @@ from datetime import timedelta
 import pytest
 
 from apps.backends.models import Pool
+from apps.common import show
 from apps.common.time import to_us
 from apps.jobs.models import Move
-from apps.jobs.services import cancel_job, hold_job
+from apps.jobs.services import cancel_job, hold_job, release_job
 from apps.ledger.intervals import close_holds, node_seen, open_holds
 from apps.scheduling.models import Standing
 from tests.console import ledgered
@@ -294,3 +295,36 @@ def test_a_reservation_that_goes_on_says_so_and_counts_once(observed, make_job, 
     assert "Attempt 1 reserves room for 1 of 4 members. Gang wait 5.33 GPUh, $13.33." in told
     assert "Attempt 1 holds room again for 2 of 4 members and waits for the rest." in told
     assert told.count("Gang wait") == 1
+
+
+def test_a_job_held_or_released_since_the_newest_tick_is_not_told_what_that_said(
+    waiting, as_user, observed, now
+):
+    client, url = as_user("alice"), f"/jobs/{waiting.pk}/"
+    hold_job(waiting, by=observed.people["alice"], now=now + timedelta(seconds=1), reason="a pause")
+
+    told = text_of(client.get(url))
+    assert "sft is on hold by alice since" in told
+    assert "are free" not in told
+
+    waiting.verdict.code = "held"
+    waiting.verdict.save()
+    waiting.refresh_from_db()
+    release_job(waiting, by=observed.people["alice"], now=now + timedelta(seconds=2))
+    told = text_of(client.get(url))
+    assert "sft was released after the newest tick; the next decides." in told
+    assert "Release it and it can run" not in told
+
+
+def test_instants_in_a_reason_are_written_as_the_page_writes_them(observed, make_job, as_user, now):
+    until = now + timedelta(minutes=40)
+    first = make_job("first", "nlp", place=0)
+    detail = {"for": first.pk, "until_us": to_us(until)}
+    job = make_job("later", "nlp", place=1, verdict={"code": "reserved", "detail": detail})
+    client = as_user("alice")
+
+    page = client.get(f"/jobs/{job.pk}/").context["answer"]
+
+    assert f"until {show.instant(until, now=now)}, and this job would delay it" in page
+    machine = client.get(f"/jobs/{job.pk}.json").json()["job"]["answer"]
+    assert f"until {show.iso(until)}, and" in machine
