@@ -104,6 +104,7 @@ class Mark:
     x: float
     text: str
     anchor: str = "middle"
+    wide: bool = False  # only where the page is wide
 
 
 @dataclass(frozen=True, slots=True)
