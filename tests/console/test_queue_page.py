@@ -26,7 +26,7 @@ MakeJob = Callable[..., Job]
 def text_of(client: Client, url: str = "/queue/") -> str:
     answer = client.get(url)
     assert answer.status_code == 200, answer.content[:500]
-    return answer.content.decode()
+    return answer.content.decode().replace("\N{NO-BREAK SPACE}", " ")
 
 
 def rows_of(client: Client, url: str = "/queue.json") -> list[dict[str, Any]]:
