@@ -112,6 +112,7 @@ class Page(LoginRequiredMixin, View):
     refresh: ClassVar[int] = REFRESH_SECONDS
     exports: ClassVar[tuple[str, ...]] = ("json", "csv")
     form: str = "html"
+    part: str = ""  # which rows an export gives, where a page has several kinds
 
     query: Query
     scope: Scope

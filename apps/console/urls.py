@@ -45,6 +45,16 @@ urlpatterns: list[URLPattern] = [
     path("", OverviewPage.as_view(), name="overview"),
     path("overview.csv", OverviewPage.as_view(form="csv"), name="overview-csv"),
     path("overview.json", OverviewPage.as_view(form="json"), name="overview-json"),
+    path(
+        "overview/hours.csv",
+        OverviewPage.as_view(form="csv", part="hours"),
+        name="overview-hours-csv",
+    ),
+    path(
+        "overview/hours.json",
+        OverviewPage.as_view(form="json", part="hours"),
+        name="overview-hours-json",
+    ),
     path("waterfall/", WaterfallPage.as_view(), name="waterfall"),
     path("waterfall.csv", WaterfallPage.as_view(form="csv"), name="waterfall-csv"),
     path("waterfall.json", WaterfallPage.as_view(form="json"), name="waterfall-json"),
@@ -52,4 +62,6 @@ urlpatterns: list[URLPattern] = [
     path("idle/", IdlePage.as_view(), name="idle"),
     path("idle.csv", IdlePage.as_view(form="csv"), name="idle-csv"),
     path("idle.json", IdlePage.as_view(form="json"), name="idle-json"),
+    path("idle/parts.csv", IdlePage.as_view(form="csv", part="parts"), name="idle-parts-csv"),
+    path("idle/parts.json", IdlePage.as_view(form="json", part="parts"), name="idle-parts-json"),
 ]

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from django.conf import settings
+from django.urls import reverse
 
 from apps.backends.models import Pool
 from apps.common import show
@@ -233,6 +234,8 @@ class IdlePage(Page):
         return {
             "legend": marks.legend(states),
             "spec": json.dumps(figure, allow_nan=False),
+            "parts_csv": self.query.url(path=reverse("console:idle-parts-csv")),
+            "parts_json": self.query.url(path=reverse("console:idle-parts-json")),
             "note": f"{unit[0].upper()}{unit[1:]} per {step}."
             + (f" Capacity is {capacity} in each." if capacity else ""),
             "bucket_heads": [STATES[state] for state in states],
@@ -343,12 +346,17 @@ class IdlePage(Page):
     # For machines -----------------------------------------------------------------------------------
 
     def export(self) -> Export:
-        """Return what each tenant, or nobody, held in each state: figures as shown."""
+        """Return what each tenant, or nobody, held in each state: figures as shown.
+
+        Or, of the figure, what each of its bars stands for.
+        """
         self.settle()
         currency = f"cost_{settings.CURRENCY.lower()}"
         columns = ["holder", "tenant", "state", "gpu_hours"]
         if self.shows_money:
             columns.append(currency)
+        if self.part == "parts":
+            return Export("idle-parts", ["from", "until", *columns[2:]], self.bar_rows())
         report, span = self.report, self.span
         facts = {
             "from": show.iso(from_us(span.since_us)),
@@ -372,6 +380,12 @@ class IdlePage(Page):
             money = shown.money
             figures[f"cost_{settings.CURRENCY.lower()}"] = None if money is None else str(money)
         return figures
+
+    def bar_rows(self) -> Iterator[list[str | None]]:
+        for bar, row in zip(self.bars, self.over_time, strict=True):
+            span = [show.iso(from_us(at)) for at in (bar.since_us, bar.until_us)]
+            for state, cell in row.cells.items():
+                yield [*span, state, *self.figures(cell).values()]
 
     def export_rows(self) -> Iterator[list[str | None]]:
         held: list[Row[Any]] = [*self.report.by_tenant, *self.report.nobody]

@@ -17,7 +17,7 @@ from django.utils.http import urlencode
 
 from apps.common import show
 from apps.common.money import scaled
-from apps.common.time import to_us
+from apps.common.time import from_us, to_us
 from apps.console import hourly, marks
 from apps.console.alarms import alarms_of
 from apps.console.clocks import reading_time
@@ -169,6 +169,10 @@ class OverviewPage(Page):
             "with_busy": self.with_busy,
             "busy_url": self.query.url({"busy": None if self.with_busy else "yes"}),
             "total_gpus": gpus_text(self.total),
+            "hours_csv": self.query.url({"busy": None}, path=reverse("console:overview-hours-csv")),
+            "hours_json": self.query.url(
+                {"busy": None}, path=reverse("console:overview-hours-json")
+            ),
         }
 
     @cached_property
@@ -327,7 +331,10 @@ class OverviewPage(Page):
     # For machines -------------------------------------------------------------------------------
 
     def export(self) -> Export:
-        """Return GPUs by pool and state, with what they cost an hour."""
+        """Return GPUs by pool and state, with what they cost an hour; or the figure's hours."""
+        if self.part == "hours":
+            columns = ["from", "until", "state", "gpus"]
+            return Export("overview-hours", columns, self.hour_rows())
         cost = f"cost_{settings.CURRENCY.lower()}_per_hour"
         columns = ["cluster", "pool", "state", "units", "gpus", *([cost] if self.money else [])]
         facts: dict[str, Any] = {
@@ -341,6 +348,12 @@ class OverviewPage(Page):
         if self.cents is not None:
             facts[cost] = str(scaled(self.cents[0], 2))
         return Export("overview", columns, self.rows(), facts)
+
+    def hour_rows(self) -> Iterator[list[Any]]:
+        for hour in self.hours:
+            span = [show.iso(from_us(at)) for at in (hour.bar.since_us, hour.bar.until_us)]
+            for state in STATES:
+                yield [*span, state, round(float(hour.gpus[state]), 6)]
 
     def rows(self) -> Iterator[list[Any]]:
         for block in self.blocks:

@@ -120,6 +120,21 @@ def test_the_exports_have_the_totals_of_the_page(used, as_user, day, unit):
     assert sum(Decimal(part["percent"]) for part in facts["parts"]) == 100
 
 
+def test_the_rows_of_the_figure_add_up_to_the_page(used, as_user, day):
+    client = as_user("admin")
+    page = client.get(f"/idle/?{day}")
+    total = table_of(page, "parts")[-1]
+    path = page.context["parts_csv"]
+
+    rows = list(csv.DictReader(io.StringIO(client.get(path).getvalue().decode())))
+
+    assert list(rows[0]) == ["from", "until", "state", "gpu_hours", "cost_usd"]
+    assert sum(Decimal(row["cost_usd"]) for row in rows) == amount(total[-1])
+    assert sum(Decimal(row["gpu_hours"]) for row in rows) == amount(total[1])
+    assert client.get(page.context["parts_json"]).json()["rows"] == rows
+    assert as_user("bob").get(path).getvalue().decode().startswith("from,until,state,gpu_hours\r")
+
+
 def test_a_price_that_changes_in_the_range_is_a_column_and_a_line(used, as_user, day, now):
     ledgered.price(used, "3.11", at=now - timedelta(hours=3, minutes=2), now=now)
 
