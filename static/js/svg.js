@@ -26,7 +26,7 @@ function made(name, attributes) {
 
 // The fills that are used, from the page's own definitions.
 function definitions(drawing) {
-  const used = drawing.innerHTML;
+  const used = new XMLSerializer().serializeToString(drawing);
   const defs = made("defs", {});
   for (const fill of document.querySelectorAll("svg.defs [id^='fill-']")) {
     if (!used.includes(`#${fill.id}`)) continue;

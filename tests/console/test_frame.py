@@ -268,3 +268,17 @@ def test_every_page_has_one_h1_a_title_of_its_own_landmarks_and_labels(
         for word in ("None", "NaN", "null", "Infinity"):
             assert not re.search(rf">[^<]*\b{word}\b", html), (url, word)
     assert len(set(titles[:5])) == 5
+
+
+def test_a_page_that_names_no_icon_gets_ours(client: Client) -> None:
+    answer = client.get("/favicon.ico")
+
+    assert answer.status_code == 302
+    assert answer["Location"].endswith("img/icon.svg")
+
+
+def test_the_operators_pages_say_whose_they_are(as_user: Callable[[str], Client]) -> None:
+    page = as_user("admin").get("/admin/").content.decode()
+
+    assert "Rollcall, for operators" in page
+    assert "Django" not in page
