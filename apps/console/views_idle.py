@@ -21,7 +21,7 @@ from apps.console.idle_words import Words
 from apps.console.money_seen import sees_money
 from apps.console.pages import Crumb, Export, Foot, Page
 from apps.console.palette import STATES
-from apps.console.ranges import Bucket, Span
+from apps.console.ranges import MINUTE_US, RELATIVE, Bucket, Span
 from apps.console.scope import Option, Segment
 from apps.jobs.models import Job
 from apps.ledger.models import Price
@@ -52,7 +52,7 @@ class IdlePage(Page):
     @cached_property
     def asked(self) -> str | None:
         """Return the range the address names, or None."""
-        name = self.query.one_of("range", (*PERIODS, "custom"))
+        name = self.query.one_of("range", (*RELATIVE, *PERIODS, "custom"))
         if name is None and ("from" in self.query or "to" in self.query):
             return "custom"
         return name
@@ -69,6 +69,11 @@ class IdlePage(Page):
             return ranges.custom(first, last, now_us=now_us, zone=zone)
         if last is not None:
             raise Invalid(f"to goes with range custom, not with {self.asked}.", field="to")
+        if self.asked in RELATIVE:
+            if first is not None:
+                raise Invalid(f"from goes with a period, not with {self.asked}.", field="from")
+            # Whole minutes: what is not over yet is left out.
+            return ranges.relative(self.asked, now_us=now_us - now_us % MINUTE_US, zone=zone)
         if self.asked is not None:
             start = ranges.parse_day(first, "from") if first is not None else None
             return ranges.period(self.asked, now_us=now_us, zone=zone, start=start)
@@ -308,11 +313,11 @@ class IdlePage(Page):
     # Controls ---------------------------------------------------------------------------------------
 
     def period_segment(self) -> Segment:
-        """Return Day, Week, Month, Custom."""
+        """Return the last hour, Day, Week, Month, Custom."""
         name, url = self.span.name, self.query.url
         options = [
             Option(label, url({"range": key, "from": None, "to": None}), name == key)
-            for key, label in PERIODS.items()
+            for key, label in {"1h": "1 h", **PERIODS}.items()
         ]
         days = {"range": "custom", "from": str(self.span.first), "to": str(self.span.last)}
         options.append(Option("Custom", url(days), name == "custom"))

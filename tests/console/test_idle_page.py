@@ -135,6 +135,24 @@ def test_the_rows_of_the_figure_add_up_to_the_page(used, as_user, day):
     assert as_user("bob").get(path).getvalue().decode().startswith("from,until,state,gpu_hours\r")
 
 
+def test_the_last_hour_is_told_by_the_minute(used, as_user):
+    page = as_user("admin").get("/idle/?range=1h")
+    told, lines = text_of(page), page.context["buckets"]
+
+    assert "in the last hour: " in told
+    assert "US dollars per minute." in told
+    assert len(lines) == 60
+    assert sum(amount(line.total) for line in lines) == amount("75.84")
+    assert page.context["adds_up"]
+
+
+@pytest.mark.parametrize(
+    "query", ["range=2h", "range=1h&from=2026-03-05", "range=24h&to=2026-03-05"]
+)
+def test_a_last_hour_that_cannot_be_is_named(used, as_user, query):
+    assert as_user("admin").get(f"/idle/?{query}").status_code == 400
+
+
 def test_a_price_that_changes_in_the_range_is_a_column_and_a_line(used, as_user, day, now):
     ledgered.price(used, "3.11", at=now - timedelta(hours=3, minutes=2), now=now)
 
