@@ -19,6 +19,12 @@ urlpatterns: list[URLPattern] = [
     path("login/", views_account.Login.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("profile/", views_account.Profile.as_view(), name="profile"),
+    path("profile/tokens/", views_account.GiveToken.as_view(), name="give-token"),
+    path(
+        "profile/tokens/<int:pk>/take-back/",
+        views_account.TakeTokenBack.as_view(),
+        name="take-token-back",
+    ),
     path("jump/", Jump.as_view(), name="jump"),
     path("jump.json", Jump.as_view(form="json"), name="jump-json"),
     path("queue/", QueuePage.as_view(), name="queue"),
