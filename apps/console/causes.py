@@ -41,7 +41,7 @@ def cause_of(
         return _still(wait, now=now)
     if wait.outcome == ReservationOutcome.STARTED:
         return _whole_at_last(wait, places, viewer, now=now)
-    late = _members(wait.pending_ranks, wait)
+    late = _members(_late(wait), wait)
     at = show.instant(from_us(wait.until_us), now=now)
     if not late:
         return None
@@ -76,7 +76,7 @@ def _whole_at_last(
     wait: GangWait, places: Mapping[int, str], viewer: Viewer, *, now: datetime
 ) -> Cause | None:
     """Say which members came last, and whose leaving made room for them."""
-    ranks, at_us = wait.pending_ranks, wait.until_us
+    ranks, at_us = _late(wait), wait.until_us
     nodes = {places[rank] for rank in ranks if rank in places}
     if not ranks:
         at_us = max(hold.start_us for hold in wait.holds)
@@ -144,6 +144,12 @@ def _left_last(wait: GangWait, nodes: Iterable[str], at_us: int) -> Interval | N
         .order_by("-freed_us", "kind", "-gpus", "id")
         .first()
     )
+
+
+def _late(wait: GangWait) -> tuple[int, ...]:
+    """Return the members there was no room for: not those whose room was lent for a while."""
+    held = {hold.rank for hold in wait.holds}
+    return tuple(rank for rank in wait.pending_ranks if rank not in held) or wait.pending_ranks
 
 
 def _members(ranks: Sequence[int], wait: GangWait) -> str:

@@ -106,6 +106,25 @@ def test_members_whose_room_came_one_after_the_other_blame_the_last(
     assert "r2 waited for 8 GPUs on gpu-n02 that other left at" in told
 
 
+def test_a_member_whose_room_was_lent_is_not_what_the_others_waited_for(
+    observed, make_job, as_user, now
+):
+    nodes, at = ledgered.nodes_of(observed), now - timedelta(hours=2)
+    start = at + timedelta(minutes=10)
+    job = make_job("gang", size=3, min_size=3)
+    held = ledgered.hold(job, [(0, nodes[0]), (1, nodes[1])], at=at)
+    close_holds(held, at_us=to_us(at + timedelta(minutes=5)), ranks=[1])
+    close_holds(held, at_us=to_us(start))
+    held.ended_at, held.outcome = start, "started"
+    held.save()
+    ledgered.run(observed, job, nodes[:3], at=start)
+
+    told = text_of(as_user("admin").get(f"/jobs/{job.pk}/waterfall/"))
+
+    assert "16 GPUs waited 10 min for 8 more" in told
+    assert f"r2 waited for 8 GPUs on gpu-n02, which came free at {start:%H:%M:%S}." in told
+
+
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [
