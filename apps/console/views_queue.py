@@ -198,7 +198,7 @@ class QueuePage(Page):
             waiting_words(
                 waiting, unit.counted(waiting.gpus, self.scope.pool or ""), self._whose()
             ),
-            self._first(first),
+            self._first(first, alone=waiting.jobs == 1),
         )
         verb = "is" if room.free == unit.fraction else "are"
         held = ""
@@ -218,20 +218,20 @@ class QueuePage(Page):
         tops = self.viewer.sight.outermost()
         return f" of {show.cut(tops[0])}" if len(tops) == 1 else " of your teams"
 
-    def _first(self, first: Job | None) -> str | SafeString:
+    def _first(self, first: Job | None, *, alone: bool) -> str | SafeString:
         if first is None:
             return ""
         verdict = line.verdict_on(first)
         assert verdict is not None  # noqa: S101  first_in_line returns judged jobs only
         start, _ = likely_start(first, verdict, self.now)
         when = f", likely {start}" if start != "no estimate" else ""
-        place = (
-            "" if verdict.position == 0 else f" of them, {ordinal(verdict.position + 1)} in line,"
-        )
+        place = "" if verdict.position == 0 else f", {ordinal(verdict.position + 1)} in line"
         link = format_html(
             '<a href="{}">{}</a>', reverse("console:job", args=[first.pk]), shown_name(first.name)
         )
-        return format_html(" The first{} is {}{}.", place, link, when)
+        if alone:
+            return format_html(" It is {}{}{}.", link, place, when)
+        return format_html(" The first{} is {}{}.", place and f" of them{place},", link, when)
 
     def _order_words(self, first: Job | None) -> str:
         verdict = None if first is None else line.verdict_on(first)
