@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from django.urls import include, path, re_path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.routers import SimpleRouter
 
 from apps.api.clusters import Clusters
+from apps.api.docs import Docs, Document
 from apps.api.endpoints import Nowhere
 from apps.api.jobs import Jobs
 from apps.api.me import Me, Tokens
@@ -30,7 +30,7 @@ v1 = [
 
 urlpatterns = [
     path("v1/", include(v1)),
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
-    path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
+    path("schema/", Document.as_view(), name="schema"),
+    path("docs/", Docs.as_view(), name="docs"),
     re_path(r"^.*$", Nowhere.as_view(), name="nowhere"),
 ]

@@ -90,6 +90,11 @@ class Pool(models.Model):
     def __str__(self) -> str:
         return f"{self.cluster.name}/{self.name}"
 
+    @property
+    def unit(self) -> str:
+        """Return what one of its units is called: a part of a GPU is a slice."""
+        return "GPU" if self.fraction_numerator == self.fraction_denominator else "slice"
+
 
 class NodeState(models.TextChoices):
     UP = "up"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from django.urls import reverse
@@ -18,6 +19,7 @@ from apps.common.time import HOUR_US, from_us
 from apps.console import ranges
 from apps.console.marks import Alert
 from apps.console.stamps import state_of
+from apps.console.units import gpus_text
 from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.reports import Amount
 from apps.ledger.selectors import Prices, observed_until
@@ -91,7 +93,7 @@ def _gang_words(
     now = from_us(now_us)
     waited = show.duration(max(0, now_us - since) // 1_000_000)
     gpus = sum(row.gpus for row in rows if row.end_us is None)
-    head = f"holds {gpus} of {show.counted(job.gpus, 'GPU')} and has waited {waited} to be whole"
+    head = f"holds {gpus} of {show.counted(job.gpus, rows[0].pool.unit)} and has waited {waited} to be whole"
     tail = ""
     if reservation is not None and reservation.timeout_seconds:
         at = reservation.since + timedelta(seconds=reservation.timeout_seconds)
@@ -111,7 +113,7 @@ def held_idle(
     held: Iterable[Interval], clusters: dict[int, Cluster], prices: Prices, *, money: bool
 ) -> list[Alert]:
     """Return a sentence per top-level tenant and cluster with GPUs held idle for half an hour."""
-    gpus: dict[tuple[str, int], int] = defaultdict(int)
+    gpus: dict[tuple[str, int], Fraction] = defaultdict(Fraction)
     rates: dict[tuple[str, int], Amount] = defaultdict(Amount)
     for one in held:
         now_us = observed_until(clusters[one.cluster_id])
@@ -119,7 +121,7 @@ def held_idle(
         if one.kind != IntervalKind.MARK or one.tenant is None or not long:
             continue
         key = (top_name(one.tenant.path), one.cluster_id)
-        gpus[key] += one.gpus
+        gpus[key] += one.gpus * prices.fractions[one.pool_id]
         rates[key] += prices.amount(one.pool_id, one.gpus, now_us, now_us + HOUR_US)
     found = []
     for key, count in sorted(gpus.items(), key=lambda item: (-item[1], item[0])):
@@ -128,8 +130,8 @@ def held_idle(
         cluster = clusters[cluster_id].name
         day = ranges.day_of(observed_until(clusters[cluster_id]), show.zone())
         today = {"cluster": cluster, "range": "day", "from": str(day)}
-        verb = "has" if count == 1 else "have"
-        text = f"{show.counted(count, 'GPU')} of {tenant} on {cluster} {verb} been held but idle for more than 30 min"
+        units, verb = ("GPU", "has") if count == 1 else ("GPUs", "have")
+        text = f"{gpus_text(count)} {units} of {tenant} on {cluster} {verb} been held but idle for more than 30 min"
         words = (
             format_html("{}: <b>{} an hour</b>.", text, show.money(rate.money))
             if money and rate.has_money

@@ -55,15 +55,19 @@ def stacked(
 
 
 def _part(state: State, columns: Sequence[Column]) -> Figure:
+    heights = [round(column.heights.get(state.key, 0.0), 6) for column in columns]
+    marker = _marker(state, "light")
+    # A part of no height would draw its edge over that of the part below.
+    marker["line"] = marker["line"] | {"width": [1 if height else 0 for height in heights]}
     return {
         "type": "bar",
         "name": state.label,
         "meta": state.key,
         "x": [column.label for column in columns],
-        "y": [round(column.heights.get(state.key, 0.0), 6) for column in columns],
+        "y": heights,
         "customdata": [column.words.get(state.key, "") for column in columns],
         "hovertemplate": f"{state.label} %{{customdata}}<extra></extra>",
-        "marker": _marker(state, "light"),
+        "marker": marker,
     }
 
 

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from apps.common.time import MICROSECOND
 
@@ -52,6 +53,8 @@ class Gang:
     timeout_us: int | None = None  # how long it may wait, None: for ever
     nodes: Mapping[int, str] = field(default_factory=dict)  # rank → node it started on
     ran_until_us: int | None = None  # None: it runs on, or never started
+    unit: str = "GPU"  # what a member holds: GPUs or slices
+    fraction: Fraction = Fraction(1)  # the part of a physical GPU that is
 
     @property
     def started(self) -> bool:
@@ -101,6 +104,7 @@ class Mark:
     x: float
     text: str
     anchor: str = "middle"
+    wide: bool = False  # only where the page is wide
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from apps.common import show
 from apps.common.money import MICROS
 from apps.common.time import HOUR_US, MICROSECOND, from_us, to_us
 from apps.console import drawings
+from apps.console.causes import Cause
 from apps.console.drawings import Gang, Held, Waterfall
 from apps.jobs.models import Attempt, Job, Member
 from apps.jobs.states import ReservationOutcome
@@ -70,6 +71,7 @@ class GangView:
     name: str
     size: int
     gpus: int
+    unit: str
     drawing: Waterfall
     words: str
     sentence: str
@@ -91,6 +93,7 @@ class GangView:
     run_width: float
     edges: tuple[Edge, ...]
     table: tuple[TableRow, ...]
+    cause: Cause | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,8 @@ def gang_of(
         timeout_us=None if timeout is None else timeout * MICROSECOND,
         nodes=places or {},
         ran_until_us=ran,
+        unit=job.pool.unit,
+        fraction=Fraction(job.pool.fraction_numerator, job.pool.fraction_denominator),
     )
 
 
@@ -137,13 +142,13 @@ def run_of(wait: GangWait) -> tuple[Attempt | None, dict[int, str]]:
     """Return the attempt a reservation that started became, and the node of each rank."""
     if wait.outcome != ReservationOutcome.STARTED:
         return None, {}
-    attempt = Attempt.objects.filter(
-        job=wait.job, number=wait.reservation.attempt_number, started_at__isnull=False
-    ).first()
-    if attempt is None:
-        return None, {}
-    rows = Member.objects.filter(attempt=attempt).values_list("rank", "node__name")
-    return attempt, dict(rows)
+    members = Member.objects.filter(
+        attempt__job=wait.job,
+        attempt__number=wait.reservation.attempt_number,
+        attempt__started_at__isnull=False,
+    ).select_related("attempt", "node")
+    rows = list(members)
+    return (rows[0].attempt if rows else None), {row.rank: row.node.name for row in rows}
 
 
 def money_of(wait: GangWait, prices: Prices) -> Money | None:
@@ -168,19 +173,35 @@ def money_of(wait: GangWait, prices: Prices) -> Money | None:
 
 def missing_of(gang: Gang) -> int:
     """Return the GPUs that came last: what the others waited for, or still wait for."""
-    before = [gpus for at, gpus in drawings.steps(gang.held) if at < gang.until_us]
-    return gang.size * gang.gpus_per_member - max(before, default=0)
+    if gang.outcome == WAITING:  # it may have held more before, and lent it
+        held = sum(h.gpus for h in gang.held if h.end_us >= gang.until_us)
+    else:
+        before = (gpus for at, gpus in drawings.steps(gang.held) if at < gang.until_us)
+        held = max(before, default=0)
+    return gang.size * gang.gpus_per_member - held
+
+
+def held_words(gang: Gang) -> str:
+    """Say what a gang held at most, or holds now; of how many, where it is not whole."""
+    total = gang.size * gang.gpus_per_member
+    if gang.started:
+        return f"{show.whole(gang.held_most)} held"
+    held = total - missing_of(gang) if gang.outcome == WAITING else gang.held_most
+    return f"{show.whole(held)} of {show.whole(total)} held"
 
 
 def sentence_of(gang: Gang, money: Money | None) -> str:
     """Say what one gang's wait was, what it cost, and how it ended; at most two sentences."""
     total = gang.size * gang.gpus_per_member
     had, length = total - missing_of(gang), _length(gang)
-    spent = _spent(gang.gpu_us)
+    spent, whole = _spent(gang.gpu_us * gang.fraction), show.counted(total, gang.unit)
     cost = f", {show.money(money.cost)}" if money else ""
+    if gang.outcome == WAITING and not had:
+        lent = "What it held is lent to jobs that will have ended when it can start"
+        return f"{lent}: {spent}{cost} so far, {length} after it first held some."
     if gang.outcome == WAITING:
         rate = f", {show.money(money.per_hour)} an hour" if money and money.per_hour else ""
-        start = f"Holds {had} of {show.counted(total, 'GPU')} and has waited {length} to be whole"
+        start = f"Holds {had} of {whole} and has waited {length} to be whole"
         return f"{start}: {spent}{cost} so far{rate}.{_timeout_words(gang)}"
     if gang.outcome == ReservationOutcome.STARTED:
         if not gang.gpu_us:
@@ -188,7 +209,7 @@ def sentence_of(gang: Gang, money: Money | None) -> str:
         missing = total - had
         more = "one more" if missing == 1 else f"{show.whole(missing)} more"
         up_to = "" if len({h.start_us for h in gang.held if h.gpu_us}) == 1 else "up to "
-        waited = f"{show.counted(had, 'GPU')} waited {up_to}{length} for {more}"
+        waited = f"{show.counted(had, gang.unit)} waited {up_to}{length} for {more}"
         return f"{waited}: {spent}{cost}{_price_words(money)}, not counted as usage."
     verb = {
         ReservationOutcome.TIMED_OUT: "Timed out",
@@ -196,21 +217,18 @@ def sentence_of(gang: Gang, money: Money | None) -> str:
         ReservationOutcome.CANCELLED: "Was cancelled",
     }[ReservationOutcome(gang.outcome)]
     held = gang.held_most
-    return (
-        f"{verb} after {length} with {held} of {show.counted(total, 'GPU')} held; all are "
-        f"released. It cost {spent}{cost}."
-    )
+    return f"{verb} after {length} with {held} of {whole} held; all are released. It cost {spent}{cost}."
 
 
 def _length(gang: Gang) -> str:
     return show.duration((gang.until_us - gang.since_us) // MICROSECOND)
 
 
-def _spent(gpu_us: int) -> str:
+def _spent(gpu_us: Fraction) -> str:
     """Write GPU time: GPU-seconds below a GPU-hour, GPU-hours from there on."""
     if gpu_us < HOUR_US:
-        return f"{show.whole(Fraction(gpu_us, MICROSECOND))} GPU-s"
-    return show.gpu_hours(Fraction(gpu_us, HOUR_US))
+        return f"{show.whole(gpu_us / MICROSECOND)} GPU-s"
+    return show.gpu_hours(gpu_us / HOUR_US)
 
 
 def _price_words(money: Money | None) -> str:
@@ -228,8 +246,8 @@ def _timeout_words(gang: Gang) -> str:
     return f" Times out at {show.instant(at, now=now, style='seconds')}."
 
 
-def view_of(job: Job, gang: Gang, money: Money | None) -> GangView:
-    """Return one gang with its drawing and every word around it."""
+def view_of(job: Job, gang: Gang, money: Money | None, cause: Cause | None = None) -> GangView:
+    """Return one gang with its drawing and every word around it; ``cause`` says why it waited."""
     drawing = drawings.waterfall(gang)
     total = gang.size * gang.gpus_per_member
     missing = missing_of(gang)
@@ -243,15 +261,16 @@ def view_of(job: Job, gang: Gang, money: Money | None) -> GangView:
         name=show.cut(show.spoken(job.name)),
         size=gang.size,
         gpus=total,
+        unit=gang.unit,
         drawing=drawing,
         words=f"{show.cut(show.spoken(job.name))}: {sentence}",
         sentence=sentence,
         waited=_length(gang),
-        waiting_words=f"{show.counted(short, 'GPU')} reserved, {missing} still pending …",
+        waiting_words=f"{show.counted(short, gang.unit)} reserved, {missing} still pending …",
         waiting_short=f"{short} + {missing} pending",
         running_words=f"all {show.counted(gang.size, unit)} start together",
         running_short=f"all {gang.size} together",
-        pending_why=": no room yet" if gang.outcome == WAITING else "",
+        pending_why=": no room yet",
         gpu_seconds=seconds,
         cost=show.money(money.cost) if money else "",
         rows_rounded=sum(row.gpu_seconds for row in drawing.rows) != seconds,
@@ -264,6 +283,7 @@ def view_of(job: Job, gang: Gang, money: Money | None) -> GangView:
         run_width=round(100 - drawing.start, 3),
         edges=_edges(gang, drawing),
         table=_table(gang, drawing),
+        cause=cause,
     )
 
 

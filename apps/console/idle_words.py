@@ -10,7 +10,7 @@ from fractions import Fraction
 from apps.common import show
 from apps.common.time import from_us, to_us
 from apps.console import ranges
-from apps.console.ranges import Span
+from apps.console.ranges import RELATIVE, WORDS, Span
 from apps.ledger.reports import Report, Shown
 
 PARTS = {
@@ -70,6 +70,8 @@ class Words:
     def when(self) -> str:
         """Return the range as a part of a sentence."""
         span = self.span
+        if span.name in RELATIVE:
+            return f"in the {self.dates()}"
         today = ranges.day_of(to_us(self.now), show.zone())
         if span.last >= today:
             return f"so far {'today' if span.first == today else 'in ' + self.dates()}"
@@ -79,8 +81,10 @@ class Words:
         return f"on {self.dates()}" if span.first == span.last else f"in {self.dates()}"
 
     def dates(self) -> str:
-        """Return the days of the range: ``5 – 11 Mar 2026``."""
+        """Return the days of the range: ``5 – 11 Mar 2026``; or ``last hour``."""
         first, last = self.span.first, self.span.last
+        if self.span.name in RELATIVE:
+            return f"last {WORDS[self.span.name].removeprefix('1 ')}"
         if self.span.name == "month":
             return f"{first:%B} {first.year}"
         end = f"{last.day} {last:%b} {last.year}"
@@ -99,7 +103,8 @@ class Words:
         days = (self.span.last - self.span.first).days + 1
         whole = self.span.until_us == ranges.midnight_us(self.span.last + ranges.ONE_DAY, zone)
         length = show.counted(days, "whole day") if whole else "goes on"
-        return f"{since:%a} {since:%H:%M} to {until:%a} {until:%H:%M} {until:%Z} · {length}"
+        told = f"{since:%a} {since:%H:%M} to {until:%a} {until:%H:%M} {until:%Z}"
+        return told if self.span.name in RELATIVE else f"{told} · {length}"
 
     def unobserved(self) -> str:
         """Say from when on the range was observed, where that is not its start."""

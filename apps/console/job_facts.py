@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -17,8 +18,7 @@ from apps.console.people import Viewer
 from apps.console.story import Wait
 from apps.jobs.models import Attempt, Job, Move
 from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome
-from apps.ledger.selectors import JobCost, Prices, job_cost, observed_until
-from apps.ledger.waits import GangWait, gang_waits
+from apps.ledger.selectors import JobCost, Prices, job_cost
 from apps.scheduling.selectors import explain
 
 NO_START = {
@@ -36,7 +36,7 @@ STARTS_ITSELF = "Nothing about it is broken: it starts by itself."
 def job_or_404(viewer: Viewer, pk: int) -> Job:
     """Return a job the reader sees in full; one of another tenant is the same 404 as none."""
     rows = Job.objects.filter(viewer.own()).select_related(
-        "tenant", "cluster", "pool", "priority_class", "submitted_by", "held_by"
+        "tenant", "cluster__policy", "pool", "priority_class", "submitted_by", "held_by"
     )
     job = rows.filter(pk=pk).first()
     if job is None:
@@ -47,9 +47,10 @@ def job_or_404(viewer: Viewer, pk: int) -> Job:
 class JobFacts:
     """A job and all that its page says of it; each thing is read once."""
 
-    def __init__(self, job: Job, viewer: Viewer) -> None:
+    def __init__(self, job: Job, viewer: Viewer, *, machine: bool = False) -> None:
         self.job = job
         self.viewer = viewer
+        self.machine = machine  # read by one: instants in sentences are ISO
 
     @cached_property
     def at(self) -> datetime:
@@ -78,30 +79,35 @@ class JobFacts:
 
     @cached_property
     def why(self) -> dict[str, Any] | None:
-        return explain(self.job, self.viewer.user) if self.job.state in WAITING else None
+        if self.job.state not in WAITING:
+            return None
+        why = explain(self.job, self.viewer.user, show.iso if self.machine else self.when)
+        return None if why is None or self.is_outdated(why) else why
+
+    def is_outdated(self, why: Mapping[str, Any]) -> bool:
+        """Return whether it was held or released after the tick whose word this is."""
+        held = self.job.held_at
+        if held is None:
+            return bool(why["code"] == "held")
+        return why["code"] != "held" and (why["at"] is None or held > why["at"])
+
+    def when(self, at: datetime) -> str:
+        """Write an instant as the page does."""
+        return show.instant(at, now=self.at)
 
     @cached_property
     def money(self) -> bool:
         return sees_money(self.viewer)
 
-    @cached_property
-    def waits(self) -> list[GangWait]:
-        if not any(move.after == JobState.RESERVING for move in self.moves):
-            return []
-        cluster = self.job.cluster
-        return gang_waits([cluster], 0, observed_until(cluster), job=self.job, prices=self.prices)
-
     def waits_told(self) -> Mapping[datetime, Wait]:
         """Return what the job held while it gathered, in words, by the start of each reservation."""
         url = reverse("console:job-waterfall", args=[self.job.pk])
         found: dict[datetime, Wait] = {}
-        for wait in self.waits:
-            number, amount = wait.reservation.attempt_number, wait.amount
+        for (reservation, since), amount in self.cost.waits.items():
             if amount.gpu_hours:
                 cost = show.money(amount.money) if self.money and amount.has_money else ""
-                found[wait.reservation.since] = Wait(
-                    show.gpu_hours(amount.gpu_hours), cost, f"{url}?attempt={number}"
-                )
+                link = f"{url}?reservation={reservation}"
+                found[since] = Wait(show.gpu_hours(amount.gpu_hours), cost, link)
         return found
 
     def answer(self) -> str:
@@ -110,14 +116,19 @@ class JobFacts:
         name = show.cut(show.spoken(job.name))
         if job.state in WAITING:
             if self.why is None:
-                return f"{name} was submitted after the newest tick; the next decides."
+                if job.held_at is not None:
+                    by = f" by {job.held_by}" if job.held_by else ""
+                    return f"{name} is on hold{by} since {self.when(job.held_at)}. Release it and it can run."
+                released = self.moves and self.moves[-1].what == "released"
+                what = "released" if released else "submitted"
+                return f"{name} was {what} after the newest tick; the next decides."
             return f"{name} waits. {self.why['sentence']}"
         last = self.last
         if job.state == JobState.ADMITTED:
-            return f"{name} is admitted: all of its {show.counted(job.gpus, 'GPU')} start together."
+            return f"{name} is admitted: all of its {show.counted(job.gpus, job.pool.unit)} start together."
         if job.state not in TERMINAL:
             since = last.started_at if last is not None and last.started_at else job.state_since
-            held = f"{show.counted(job.gpus, 'GPU')} of {job.pool.name}"
+            held = f"{show.counted(job.gpus, job.pool.unit)} of {job.pool.name}"
             if job.state == JobState.SUSPENDED:
                 return f"{name} is suspended on {held}."
             return f"{name} runs on {held} for {show.duration(self.at - since)} now."
@@ -172,11 +183,19 @@ class JobFacts:
     def asks_tile(self) -> Tile:
         job = self.job
         limit = f"limit {show.duration(job.limit_seconds)}" if job.limit_seconds else "no limit"
-        parts = [show.counted(job.gpus, "GPU"), limit]
+        parts = [self.units(), limit]
         if job.topology != "none":
             parts.insert(1, f"all in one {'rack' if job.topology == 'rack' else 'NVLink domain'}")
         value = f"{show.whole(job.size)} × {show.whole(job.gpus_per_member)}"
         return Tile("Asks for", value, job.pool.name, ", ".join(parts))
+
+    def units(self) -> str:
+        """Return what it asks for: of slices, what part of physical GPUs they are too."""
+        pool, count = self.job.pool, show.counted(self.job.gpus, self.job.pool.unit)
+        if pool.unit == "GPU":
+            return count
+        part = Fraction(pool.fraction_numerator, pool.fraction_denominator) * self.job.gpus
+        return f"{count} ({show.decimals(part, 2)} GPU)"
 
     def time_tile(self) -> Tile:
         job = self.job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
@@ -23,6 +24,7 @@ KINDS = {
 }
 TICKS = 7
 NEAR = 7.0  # percent: a label closer to "now" than this is left out
+NEAR_NARROW = 18.0  # likewise where the page is narrow
 
 
 def stretches_of(job: Job, moves: Sequence[Move]) -> list[Stretch]:
@@ -81,7 +83,11 @@ def strip_of(
     if strip.now is None:
         return strip
     place = strip.now
-    clear = [tick for tick in strip.ticks if abs(tick.x - place) > NEAR]
+    clear = [
+        replace(tick, wide=abs(tick.x - place) < NEAR_NARROW)
+        for tick in strip.ticks
+        if abs(tick.x - place) > NEAR
+    ]
     anchor = "end" if place > 96 else "start" if place < 4 else "middle"
     told = Mark(place, f"now {show.instant(now, now=now)}", anchor)
     return Strip(strip.pieces, (*clear, told), place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 from django.conf import settings
@@ -29,6 +30,7 @@ from apps.console.paging import Key
 from apps.console.people import Viewer
 from apps.console.query import Query
 from apps.console.scope import Scope
+from apps.console.units import fraction_of
 from apps.jobs.models import Job
 from apps.jobs.states import HOLDING, TERMINAL, WAITING, JobState
 from apps.scheduling.models import Verdict
@@ -189,10 +191,10 @@ def keys_of(asked: Asked) -> tuple[Key, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How many jobs and GPUs; ``capped``: at least so many."""
+    """How many jobs and physical GPUs; ``capped``: at least so many jobs."""
 
     jobs: int
-    gpus: int
+    gpus: Fraction = Fraction(0)
     capped: bool = False
     first: int | None = None  # the best place among them
 
@@ -201,22 +203,29 @@ MOST_COUNTED = 10_000
 
 
 def totals_of(jobs: QuerySet[Job], *, most: int = MOST_COUNTED) -> Totals:
-    """Count jobs and the GPUs they ask for, but never more than ``most``; one query."""
-    counted = jobs.order_by()[: most + 1].aggregate(
-        rows=Count("pk"), gpus=Sum(F("size") * F("gpus_per_member"))
-    )
-    return Totals(min(counted["rows"], most), counted["gpus"] or 0, counted["rows"] > most)
+    """Count jobs, but never more than ``most``; one query."""
+    rows = jobs.order_by()[: most + 1].count()
+    return Totals(min(rows, most), capped=rows > most)
 
 
 def own_totals(scope: Scope, viewer: Viewer) -> Totals:
     """Count the reader's own jobs that wait, with the place of the first; one query."""
     own = of_state(in_scope(scope), "waiting").filter(viewer.own())
-    counted = own.aggregate(
-        rows=Count("pk"),
-        gpus=Sum(F("size") * F("gpus_per_member")),
-        first=Min("verdict__position"),
+    counted = list(
+        own.order_by()
+        .values("pool_id")
+        .annotate(
+            rows=Count("pk"),
+            units=Sum(F("size") * F("gpus_per_member")),
+            first=Min("verdict__position"),
+        )
     )
-    return Totals(counted["rows"], counted["gpus"] or 0, first=counted["first"])
+    fractions = {pool.pk: fraction_of(pool) for pool in scope.all_pools}
+    return Totals(
+        sum(pool["rows"] for pool in counted),
+        sum((pool["units"] * fractions[pool["pool_id"]] for pool in counted), Fraction(0)),
+        first=min((p["first"] for p in counted if p["first"] is not None), default=None),
+    )
 
 
 def job_at(scope: Scope, viewer: Viewer, place: int) -> Job | None:

@@ -16,6 +16,7 @@ from apps.console import marks
 from apps.console.marks import StateBar
 from apps.console.palette import STATES
 from apps.console.stamps import state_of
+from apps.console.units import gpus_text
 from apps.ledger.selectors import Now
 
 WORKING = ("busy", "unknown")
@@ -49,11 +50,6 @@ class PoolBlock:
     def money(self, states: Sequence[str]) -> int:
         """Return what some states cost an hour, in cents as shown."""
         return 0 if self.cents is None else sum(self.cents[state] for state in states)
-
-
-def gpus_text(value: Fraction) -> str:
-    """Write physical GPUs: whole, or with a decimal where slices make a part."""
-    return show.decimals(value, 0 if value.denominator == 1 else 1)
 
 
 def cents_text(cents: int) -> str:

@@ -26,9 +26,9 @@ from apps.common import show
 from apps.common.errors import Invalid
 from apps.console.people import viewer_of
 from apps.console.query import PAGING, Query
-from apps.console.scope import PARAMETERS, Scope, Switcher, read_scope, switchers_of
+from apps.console.scope import PARAMETERS, Scope, Switcher, read_scope, switchers_of, whole_scope
 from apps.console.stamps import Stamp, stamp_of
-from apps.queues.models import ClusterPolicy
+from apps.queues.selectors import policy_beside
 
 REFRESH_SECONDS = 10
 CHOICE = "cluster"
@@ -89,10 +89,7 @@ def foot_words(clusters: Iterable[Cluster], now: datetime) -> str:
 
 
 def _policy_words(cluster: Cluster) -> str:
-    try:
-        policy = cluster.policy
-    except ClusterPolicy.DoesNotExist:
-        policy = ClusterPolicy()
+    policy = policy_beside(cluster)
     half_life = policy.half_life_seconds
     decay = f"H = {show.duration(half_life)}" if half_life else "no decay"
     return f"{policy.fair_share}, {decay}"
@@ -115,6 +112,7 @@ class Page(LoginRequiredMixin, View):
     refresh: ClassVar[int] = REFRESH_SECONDS
     exports: ClassVar[tuple[str, ...]] = ("json", "csv")
     form: str = "html"
+    part: str = ""  # which rows an export gives, where a page has several kinds
 
     query: Query
     scope: Scope
@@ -127,7 +125,7 @@ class Page(LoginRequiredMixin, View):
             known = self.parameters | (PARAMETERS if self.scoped else frozenset())
             # An export has all pages: where a page of them starts means nothing to it.
             self.query = Query(request, known if self.form == "html" else known - PAGING)
-            self.scope = read_scope(request, self.query)
+            self.scope = read_scope(request, self.query) if self.scoped else whole_scope(request)
             self.now = self.scope.now
             if self.form != "html":
                 return respond(self.export(), self.form)

@@ -143,7 +143,7 @@ def hours_before(now_us: int, hours: int) -> tuple[int, int]:
 
 
 def buckets(since_us: int, until_us: int, zone: ZoneInfo) -> list[Bucket]:
-    """Cut a span by its length: hours, 4 hours, days or weeks of the report zone.
+    """Cut a span by its length: minutes, hours, 4 hours, days or weeks of the report zone.
 
     The first and last may be shorter than the rest; a day of 23 or 25 hours stays one day.
     """
@@ -157,8 +157,10 @@ def buckets(since_us: int, until_us: int, zone: ZoneInfo) -> list[Bucket]:
 
 
 def step_words(since_us: int, until_us: int) -> str:
-    """Return what one bar stands for: "hour", "4 hours", "day" or "week"."""
+    """Return what one bar stands for: "minute", "hour", "4 hours", "day" or "week"."""
     length = until_us - since_us
+    if length <= HOUR_US:
+        return "minute"
     if length <= 49 * HOUR_US:
         return "hour"
     if length <= 8 * DAY_US:
@@ -168,6 +170,9 @@ def step_words(since_us: int, until_us: int) -> str:
 
 def _edges(since_us: int, until_us: int, zone: ZoneInfo) -> Iterator[int]:
     step = step_words(since_us, until_us)
+    if step == "minute":  # as long in every zone: their offsets are whole minutes
+        yield from range(since_us - since_us % MINUTE_US, until_us, MINUTE_US)
+        return
     day, last = day_of(since_us, zone), day_of(until_us, zone)
     if step == "week":
         day -= timedelta(days=day.weekday())
@@ -206,6 +211,8 @@ def label_of(start_us: int, end_us: int, zone: ZoneInfo) -> str:
 def _tick(start_us: int, length_us: int, count: int, zone: ZoneInfo) -> str:
     """Return the label under a bar: about six an axis, at round hours or days."""
     start = from_us(start_us).astimezone(zone)
+    if length_us <= HOUR_US:
+        return f"{start:%H:%M}" if start.minute % 10 == 0 and not start.second else ""
     if length_us <= 49 * HOUR_US:
         every = 4 if count > 12 else 2
         return f"{start:%H:%M}" if start.hour % every == 1 % every and not start.minute else ""

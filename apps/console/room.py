@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from django.db.models import F, QuerySet, Sum, Value
 
 from apps.backends.models import Node, NodeState, Pool
+from apps.console.units import fraction_of
 from apps.ledger.models import Interval, IntervalKind
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """GPUs of some pools now."""
+    """Physical GPUs of some pools now."""
 
-    up: int
-    used: int
-    held: int
-    foreign: int
+    up: Fraction
+    used: Fraction
+    held: Fraction
+    foreign: Fraction
 
     @property
-    def free(self) -> int:
+    def free(self) -> Fraction:
         """Return what is up and nobody's."""
-        return max(0, self.up - self.used - self.held - self.foreign)
+        return max(Fraction(0), self.up - self.used - self.held - self.foreign)
 
 
-def _sums(rows: QuerySet[Any], column: str) -> QuerySet[Any, tuple[str, int | None]]:
-    """Return the sum of a column by what a row is."""
-    sums: QuerySet[Any, tuple[str, int | None]] = (
-        rows.order_by().values("what").annotate(total=Sum(column)).values_list("what", "total")
-    )
+Sums = QuerySet[Any, tuple[str, int, int | None]]
+
+
+def _sums(rows: QuerySet[Any], column: str) -> Sums:
+    """Return the sum of a column by what a row is and by pool."""
+    by = rows.order_by().values("what", "pool_id").annotate(total=Sum(column))
+    sums: Sums = by.values_list("what", "pool_id", "total")
     return sums
 
 
 def room_in(pools: Iterable[Pool]) -> Room:
     """Return the room in some pools; one query."""
-    chosen = [pool.pk for pool in pools]
+    chosen = {pool.pk: fraction_of(pool) for pool in pools}
     nodes = Node.objects.filter(pool__in=chosen, state=NodeState.UP, gone_at__isnull=True)
     held = Interval.objects.filter(
         pool__in=chosen,
@@ -50,10 +55,12 @@ def room_in(pools: Iterable[Pool]) -> Room:
         _sums(held.annotate(what=F("kind")), "gpus"),
         all=True,
     )
-    gpus = {str(kind): total or 0 for kind, total in rows}
+    gpus: defaultdict[str, Fraction] = defaultdict(Fraction)
+    for what, pool_id, total in rows:
+        gpus[str(what)] += (total or 0) * chosen[pool_id]
     return Room(
-        up=gpus.get("up", 0),
-        used=gpus.get(IntervalKind.MEMBER.value, 0),
-        held=gpus.get(IntervalKind.HOLD.value, 0),
-        foreign=gpus.get("foreign", 0),
+        up=gpus["up"],
+        used=gpus[IntervalKind.MEMBER.value],
+        held=gpus[IntervalKind.HOLD.value],
+        foreign=gpus["foreign"],
     )

@@ -102,6 +102,11 @@ def clusters_of(request: HttpRequest) -> tuple[Cluster, ...]:
     return known
 
 
+def whole_scope(request: HttpRequest) -> Scope:
+    """Return the scope of a page that is about one thing: all clusters, and no pool read."""
+    return Scope(None, None, clusters_of(request), ())
+
+
 def read_scope(request: HttpRequest, query: Query) -> Scope:
     """Return the scope an address asks for; two queries.
 

@@ -89,7 +89,9 @@ def _why(move: Move) -> str:
 
 def _submitted(teller: Teller, move: Move) -> str:
     job = teller.job
-    gang = f"{show.counted(job.size, 'member')} × {show.counted(job.gpus_per_member, 'GPU')}"
+    gang = (
+        f"{show.counted(job.size, 'member')} × {show.counted(job.gpus_per_member, job.pool.unit)}"
+    )
     held = ", on hold" if move.detail.get("held") else ""
     return (
         f"Submitted{_by(move)}: {gang} of {job.pool.name}, class {job.priority_class.name}{held}."
@@ -98,11 +100,13 @@ def _submitted(teller: Teller, move: Move) -> str:
 
 def _reserved(teller: Teller, move: Move) -> str:
     held, size = move.detail.get("held"), move.detail.get("size")
-    start = f"Attempt {move.attempt_number} reserves room"
+    wait = teller.waits.get(move.at)
+    # One that goes on, after what it held was lent, is told where it began.
+    goes_on = wait is None and any(since < move.at for since in teller.waits)
+    verb = "holds room again" if goes_on else "reserves room"
+    start = f"Attempt {move.attempt_number} {verb}"
     if held and size:
         start += f" for {held} of {show.counted(int(size), 'member')}"
-    # One that goes on, after what it held was lent, is told where it began.
-    wait = teller.waits.get(move.at)
     if wait is None:
         return f"{start} and waits for the rest."
     cost = f"{wait.gpu_hours}, {wait.cost}" if wait.cost else wait.gpu_hours

@@ -19,6 +19,12 @@ urlpatterns: list[URLPattern] = [
     path("login/", views_account.Login.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("profile/", views_account.Profile.as_view(), name="profile"),
+    path("profile/tokens/", views_account.GiveToken.as_view(), name="give-token"),
+    path(
+        "profile/tokens/<int:pk>/take-back/",
+        views_account.TakeTokenBack.as_view(),
+        name="take-token-back",
+    ),
     path("jump/", Jump.as_view(), name="jump"),
     path("jump.json", Jump.as_view(form="json"), name="jump-json"),
     path("queue/", QueuePage.as_view(), name="queue"),
@@ -45,6 +51,16 @@ urlpatterns: list[URLPattern] = [
     path("", OverviewPage.as_view(), name="overview"),
     path("overview.csv", OverviewPage.as_view(form="csv"), name="overview-csv"),
     path("overview.json", OverviewPage.as_view(form="json"), name="overview-json"),
+    path(
+        "overview/hours.csv",
+        OverviewPage.as_view(form="csv", part="hours"),
+        name="overview-hours-csv",
+    ),
+    path(
+        "overview/hours.json",
+        OverviewPage.as_view(form="json", part="hours"),
+        name="overview-hours-json",
+    ),
     path("waterfall/", WaterfallPage.as_view(), name="waterfall"),
     path("waterfall.csv", WaterfallPage.as_view(form="csv"), name="waterfall-csv"),
     path("waterfall.json", WaterfallPage.as_view(form="json"), name="waterfall-json"),
@@ -52,4 +68,6 @@ urlpatterns: list[URLPattern] = [
     path("idle/", IdlePage.as_view(), name="idle"),
     path("idle.csv", IdlePage.as_view(form="csv"), name="idle-csv"),
     path("idle.json", IdlePage.as_view(form="json"), name="idle-json"),
+    path("idle/parts.csv", IdlePage.as_view(form="csv", part="parts"), name="idle-parts-csv"),
+    path("idle/parts.json", IdlePage.as_view(form="json", part="parts"), name="idle-parts-json"),
 ]

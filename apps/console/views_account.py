@@ -11,13 +11,18 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
 from django.views import View
 
+from apps.accounts.selectors import tokens_of
+from apps.accounts.services import issue_token, revoke_token
+from apps.common import show
 from apps.console.context import THEMES, theme_of
 from apps.console.pages import Crumb, PageInfo
 
 YEAR = 365 * 86_400
+TOKENS_SHOWN = 50
 
 
 class LoginForm(AuthenticationForm):
@@ -57,8 +62,19 @@ class ProfileForm(forms.Form):
     )
 
 
+class TokenForm(forms.Form):
+    """What a new token is for."""
+
+    prefix = "token"
+    name = forms.CharField(
+        max_length=80,
+        error_messages={"required": "Say what it is for."},
+        help_text="What it is for, such as nightly-submit.",
+    )
+
+
 class Profile(LoginRequiredMixin, View):
-    """Theme and keys."""
+    """Theme, keys and tokens."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
         """Show what is chosen."""
@@ -91,6 +107,47 @@ class Profile(LoginRequiredMixin, View):
         return response
 
     def _page(self, request: HttpRequest, form: ProfileForm, status: int = 200) -> HttpResponse:
-        page = PageInfo("profile", "Profile", "Profile", (Crumb("Profile"),))
-        context = {"page": page, "form": form}
-        return render(request, "console/profile.html", context, status=status)
+        return _profile(request, form, TokenForm(), status=status)
+
+
+def _profile(
+    request: HttpRequest, form: ProfileForm, token_form: TokenForm, *, secret: str = "", status: int
+) -> HttpResponse:
+    """Draw the profile; ``secret`` is that of a token just given out."""
+    user: Any = request.user
+    context = {
+        "page": PageInfo("profile", "Profile", "Profile", (Crumb("Profile"),)),
+        "form": form,
+        "token_form": token_form,
+        "secret": secret,
+        "tokens": tokens_of(user)[:TOKENS_SHOWN],
+        "now": timezone.now(),
+    }
+    return render(request, "console/profile.html", context, status=status)
+
+
+class GiveToken(LoginRequiredMixin, View):
+    """Give out a token; its secret is on the page that answers, and nowhere else."""
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Give it out."""
+        user: Any = request.user
+        form = TokenForm(request.POST)
+        known = {"theme": theme_of(request), "keys_enabled": user.keys_enabled}
+        profile = ProfileForm(initial=known)
+        if not form.is_valid():
+            return _profile(request, profile, form, status=422)
+        _, secret = issue_token(user, name=form.cleaned_data["name"], now=timezone.now())
+        return _profile(request, profile, TokenForm(), secret=secret, status=201)
+
+
+class TakeTokenBack(LoginRequiredMixin, View):
+    """Take one of one's own tokens back for good."""
+
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Take it back; another's is the same 404 as none."""
+        user: Any = request.user
+        token = get_object_or_404(tokens_of(user), pk=pk)
+        revoke_token(token, now=timezone.now())
+        messages.success(request, f"{show.cut(token.name)} no longer works.")
+        return redirect("console:profile")

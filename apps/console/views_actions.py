@@ -69,7 +69,7 @@ VERBS = {
 def what_it_does(verb: str, job: Job) -> str:
     """Return the sentence of the page: what happens, to whom."""
     name = f"{show.cut(show.spoken(job.name))} of {show.cut(job.tenant.path)}"
-    gpus = show.counted(job.gpus, "GPU")
+    gpus = show.counted(job.gpus, job.pool.unit)
     if verb == "cancel":
         if job.state in HOLDING:
             return f"This stops {name} and gives back its {gpus}."
@@ -89,10 +89,11 @@ def what_it_costs(verb: str, job: Job) -> str:
             return "It has not started yet: no work is lost."
         since = attempt.last_checkpoint_at or attempt.started_at
         lost = max(timedelta(), job.cluster.now() - since)
-        hours = job.gpus * lost.total_seconds() / 3600
+        fraction = job.pool.fraction_numerator / job.pool.fraction_denominator
+        hours = job.gpus * fraction * lost.total_seconds() / 3600
         kept = "its last checkpoint" if attempt.last_checkpoint_at else "it started"
         return (
-            f"The work since {kept}, {show.duration(lost)} on {show.counted(job.gpus, 'GPU')},"
+            f"The work since {kept}, {show.duration(lost)} on {show.counted(job.gpus, job.pool.unit)},"
             f" is lost: {show.gpu_hours(hours)}. A cancelled job cannot be started again."
         )
     if verb == "cancel":

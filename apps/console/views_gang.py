@@ -23,12 +23,13 @@ from apps.common import show
 from apps.common.errors import DomainError, Invalid
 from apps.common.time import MICROSECOND, from_us, to_us
 from apps.console import ranges
+from apps.console.gangs import ENDINGS
 from apps.console.job_facts import job_or_404
 from apps.console.pages import Crumb, Export, Foot
 from apps.console.people import viewer_of
 from apps.console.ranges import Span
-from apps.console.scope import Option, Scope, Segment
-from apps.console.views_waterfall import WaterfallPage, exact
+from apps.console.scope import Option, Scope, Switcher
+from apps.console.views_waterfall import WaterfallPage, exact, which_of
 from apps.jobs.models import Job
 from apps.jobs.states import WAITING
 from apps.ledger.reports import Amount
@@ -41,7 +42,7 @@ class JobWaterfallPage(WaterfallPage):
 
     key = "job-waterfall"
     template = "console/job_waterfall.html"
-    parameters = frozenset({"attempt"})
+    parameters = frozenset({"attempt", "reservation"})
     scoped = False
 
     job: Job
@@ -72,14 +73,15 @@ class JobWaterfallPage(WaterfallPage):
 
     @cached_property
     def chosen(self) -> GangWait | None:
-        """Return the reservation of the attempt asked for, or the newest."""
+        """Return the reservation asked for, or the newest: of an attempt, or of all."""
         number = self.query.whole("attempt", least=1)
         mine = [w for w in self.waits if number in (None, w.reservation.attempt_number)]
         if number is not None and not mine:
             raise Invalid(
                 f"Attempt {number} of job {self.job.pk} reserved nothing.", field="attempt"
             )
-        return mine[-1] if mine else None
+        asked = self.query.whole("reservation", least=1, most=2**62)
+        return which_of(mine, asked) if mine or asked is not None else None
 
     @property
     def filtered(self) -> bool:
@@ -99,21 +101,26 @@ class JobWaterfallPage(WaterfallPage):
         """Return the template's context."""
         self.narrow()
         gang = self.drawn(self.chosen) if self.chosen is not None else None
-        options = [
-            Option(
-                f"Attempt {wait.reservation.attempt_number}",
-                self.query.url({"attempt": str(wait.reservation.attempt_number)}),
-                wait is self.chosen,
-            )
-            for wait in self.waits
-        ]
         return {
             "job": self.job,
             "gang": gang,
             "answer": gang.sentence if gang is not None else self.nothing_held(),
-            "segment": Segment("Attempt", tuple(options)) if len(options) > 1 else None,
+            "switcher": self.switcher() if len(self.waits) > 1 else None,
             "job_url": reverse("console:job", args=[self.job.pk]),
         }
+
+    def switcher(self) -> Switcher:
+        """Return the job's reservations to choose from: an attempt may have had several."""
+        options = []
+        for place, wait in enumerate(self.waits, start=1):
+            at = show.instant(from_us(wait.since_us), now=self.now)
+            ending = ENDINGS[wait.outcome].label.lower()
+            number = wait.reservation.attempt_number
+            label = f"{place} · {at} · {ending}, attempt {number}"
+            url = self.query.url({"attempt": None, "reservation": str(wait.reservation.pk)})
+            options.append(Option(label, url, wait is self.chosen))
+        chosen = next(place for place, option in enumerate(options, start=1) if option.current)
+        return Switcher("Reservation", f"{chosen} of {len(options)}", tuple(options))
 
     def nothing_held(self) -> str:
         """Say that no member held a GPU before the start."""
@@ -127,6 +134,7 @@ class JobWaterfallPage(WaterfallPage):
         self.narrow()
         columns = [
             "attempt",
+            "reservation",
             "outcome",
             "rank",
             "node",
@@ -143,7 +151,7 @@ class JobWaterfallPage(WaterfallPage):
                 end = wait.until_us if hold.end_us is None else hold.end_us
                 gpus = self.job.gpus_per_member
                 yield [
-                    wait.reservation.attempt_number, wait.outcome, hold.rank, hold.node, gpus,
+                    wait.reservation.attempt_number, wait.reservation.pk, wait.outcome, hold.rank, hold.node, gpus,
                     show.iso(from_us(hold.start_us)), show.iso(from_us(end)),
                     exact(Fraction((end - hold.start_us) * gpus, MICROSECOND)),
                 ]  # fmt: skip

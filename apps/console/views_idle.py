@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from django.conf import settings
+from django.urls import reverse
 
 from apps.backends.models import Pool
 from apps.common import show
@@ -20,7 +21,7 @@ from apps.console.idle_words import Words
 from apps.console.money_seen import sees_money
 from apps.console.pages import Crumb, Export, Foot, Page
 from apps.console.palette import STATES
-from apps.console.ranges import Bucket, Span
+from apps.console.ranges import MINUTE_US, RELATIVE, Bucket, Span
 from apps.console.scope import Option, Segment
 from apps.jobs.models import Job
 from apps.ledger.models import Price
@@ -51,7 +52,7 @@ class IdlePage(Page):
     @cached_property
     def asked(self) -> str | None:
         """Return the range the address names, or None."""
-        name = self.query.one_of("range", (*PERIODS, "custom"))
+        name = self.query.one_of("range", (*RELATIVE, *PERIODS, "custom"))
         if name is None and ("from" in self.query or "to" in self.query):
             return "custom"
         return name
@@ -68,6 +69,11 @@ class IdlePage(Page):
             return ranges.custom(first, last, now_us=now_us, zone=zone)
         if last is not None:
             raise Invalid(f"to goes with range custom, not with {self.asked}.", field="to")
+        if self.asked in RELATIVE:
+            if first is not None:
+                raise Invalid(f"from goes with a period, not with {self.asked}.", field="from")
+            # Whole minutes: what is not over yet is left out.
+            return ranges.relative(self.asked, now_us=now_us - now_us % MINUTE_US, zone=zone)
         if self.asked is not None:
             start = ranges.parse_day(first, "from") if first is not None else None
             return ranges.period(self.asked, now_us=now_us, zone=zone, start=start)
@@ -233,6 +239,8 @@ class IdlePage(Page):
         return {
             "legend": marks.legend(states),
             "spec": json.dumps(figure, allow_nan=False),
+            "parts_csv": self.query.url(path=reverse("console:idle-parts-csv")),
+            "parts_json": self.query.url(path=reverse("console:idle-parts-json")),
             "note": f"{unit[0].upper()}{unit[1:]} per {step}."
             + (f" Capacity is {capacity} in each." if capacity else ""),
             "bucket_heads": [STATES[state] for state in states],
@@ -305,11 +313,11 @@ class IdlePage(Page):
     # Controls ---------------------------------------------------------------------------------------
 
     def period_segment(self) -> Segment:
-        """Return Day, Week, Month, Custom."""
+        """Return the last hour, Day, Week, Month, Custom."""
         name, url = self.span.name, self.query.url
         options = [
             Option(label, url({"range": key, "from": None, "to": None}), name == key)
-            for key, label in PERIODS.items()
+            for key, label in {"1h": "1 h", **PERIODS}.items()
         ]
         days = {"range": "custom", "from": str(self.span.first), "to": str(self.span.last)}
         options.append(Option("Custom", url(days), name == "custom"))
@@ -343,12 +351,17 @@ class IdlePage(Page):
     # For machines -----------------------------------------------------------------------------------
 
     def export(self) -> Export:
-        """Return what each tenant, or nobody, held in each state: figures as shown."""
+        """Return what each tenant, or nobody, held in each state: figures as shown.
+
+        Or, of the figure, what each of its bars stands for.
+        """
         self.settle()
         currency = f"cost_{settings.CURRENCY.lower()}"
         columns = ["holder", "tenant", "state", "gpu_hours"]
         if self.shows_money:
             columns.append(currency)
+        if self.part == "parts":
+            return Export("idle-parts", ["from", "until", *columns[2:]], self.bar_rows())
         report, span = self.report, self.span
         facts = {
             "from": show.iso(from_us(span.since_us)),
@@ -372,6 +385,12 @@ class IdlePage(Page):
             money = shown.money
             figures[f"cost_{settings.CURRENCY.lower()}"] = None if money is None else str(money)
         return figures
+
+    def bar_rows(self) -> Iterator[list[str | None]]:
+        for bar, row in zip(self.bars, self.over_time, strict=True):
+            span = [show.iso(from_us(at)) for at in (bar.since_us, bar.until_us)]
+            for state, cell in row.cells.items():
+                yield [*span, state, *self.figures(cell).values()]
 
     def export_rows(self) -> Iterator[list[str | None]]:
         held: list[Row[Any]] = [*self.report.by_tenant, *self.report.nobody]

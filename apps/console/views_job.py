@@ -71,7 +71,7 @@ class JobPage(Page):
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Answer with the page or its rows, for who may see the job."""
         viewer = viewer_of(request)
-        self.facts = JobFacts(job_or_404(viewer, kwargs["pk"]), viewer)
+        self.facts = JobFacts(job_or_404(viewer, kwargs["pk"]), viewer, machine=self.form != "html")
         return super().get(request, **kwargs)
 
     def build(self) -> dict[str, Any]:
@@ -170,7 +170,11 @@ class JobPage(Page):
         """Return who goes before it; a link only to what the reader sees."""
         rows = (self.facts.why or {}).get("ahead", ())
         return [
-            {**row, "link": reverse("console:job", args=[row["id"]]) if row["id"] else ""}
+            {
+                **row,
+                "asks": show.counted(row["gpus"], self.facts.job.pool.unit),
+                "link": reverse("console:job", args=[row["id"]]) if row["id"] else "",
+            }
             for row in rows
         ]
 
@@ -197,7 +201,9 @@ class JobPage(Page):
         ran = ""
         if attempt.started_at is not None:
             ran = show.duration((attempt.ended_at or self.facts.at) - attempt.started_at)
-        label = Outcome(attempt.outcome).label if attempt.outcome else "alive"
+        label = "Runs" if attempt.started_at else "Is told to start"
+        if attempt.outcome:
+            label = Outcome(attempt.outcome).label
         return AttemptRow(
             attempt.number,
             attempt.created_at,

@@ -17,16 +17,17 @@ from django.utils.http import urlencode
 
 from apps.common import show
 from apps.common.money import scaled
-from apps.common.time import to_us
+from apps.common.time import from_us, to_us
 from apps.console import hourly, marks
 from apps.console.alarms import alarms_of
 from apps.console.clocks import reading_time
 from apps.console.hourly import Hour
 from apps.console.money_seen import sees_money
-from apps.console.now import PoolBlock, blocks_of, cents_text, gpus_text, jobs_words
+from apps.console.now import PoolBlock, blocks_of, cents_text, jobs_words
 from apps.console.pages import Export, Foot, Page
 from apps.console.palette import STATES
 from apps.console.people import Told
+from apps.console.units import gpus_text
 from apps.jobs.models import Job
 from apps.jobs.states import WAITING
 from apps.ledger.models import Interval, IntervalKind
@@ -168,6 +169,10 @@ class OverviewPage(Page):
             "with_busy": self.with_busy,
             "busy_url": self.query.url({"busy": None if self.with_busy else "yes"}),
             "total_gpus": gpus_text(self.total),
+            "hours_csv": self.query.url({"busy": None}, path=reverse("console:overview-hours-csv")),
+            "hours_json": self.query.url(
+                {"busy": None}, path=reverse("console:overview-hours-json")
+            ),
         }
 
     @cached_property
@@ -258,9 +263,9 @@ class OverviewPage(Page):
         """Return one job that starts soon."""
         job = verdict.job
         shape = (
-            show.counted(job.gpus, "GPU")
+            show.counted(job.gpus, job.pool.unit)
             if job.size == 1
-            else (f"{show.whole(job.size)} × {show.counted(job.gpus_per_member, 'GPU')}")
+            else (f"{show.whole(job.size)} × {show.counted(job.gpus_per_member, job.pool.unit)}")
         )
         told = self.viewer.told(job)
         tenant = f"{job.tenant.path} · " if told.own else ""
@@ -273,7 +278,7 @@ class OverviewPage(Page):
         else:
             start = "next tick" if at <= now else show.instant(at, now=now)
         if held:
-            note = f"{held} of {job.gpus} GPUs held"
+            note = f"{held} of {show.counted(job.gpus, job.pool.unit)} held"
         elif verdict.needed is not None and verdict.code in ("capacity", "placement"):
             note = f"needs {verdict.needed}, {verdict.available or 0} free"
         else:
@@ -293,7 +298,12 @@ class OverviewPage(Page):
             .order_by("-id")[:5]
         )
         return [
-            {"told": self.viewer.told(job), "badge": marks.badge(job), "gpus": job.gpus, "job": job}
+            {
+                "told": self.viewer.told(job),
+                "badge": marks.badge(job),
+                "gpus": show.counted(job.gpus, job.pool.unit),
+                "job": job,
+            }
             for job in jobs
         ]
 
@@ -321,7 +331,10 @@ class OverviewPage(Page):
     # For machines -------------------------------------------------------------------------------
 
     def export(self) -> Export:
-        """Return GPUs by pool and state, with what they cost an hour."""
+        """Return GPUs by pool and state, with what they cost an hour; or the figure's hours."""
+        if self.part == "hours":
+            columns = ["from", "until", "state", "gpus"]
+            return Export("overview-hours", columns, self.hour_rows())
         cost = f"cost_{settings.CURRENCY.lower()}_per_hour"
         columns = ["cluster", "pool", "state", "units", "gpus", *([cost] if self.money else [])]
         facts: dict[str, Any] = {
@@ -335,6 +348,12 @@ class OverviewPage(Page):
         if self.cents is not None:
             facts[cost] = str(scaled(self.cents[0], 2))
         return Export("overview", columns, self.rows(), facts)
+
+    def hour_rows(self) -> Iterator[list[Any]]:
+        for hour in self.hours:
+            span = [show.iso(from_us(at)) for at in (hour.bar.since_us, hour.bar.until_us)]
+            for state in STATES:
+                yield [*span, state, round(float(hour.gpus[state]), 6)]
 
     def rows(self) -> Iterator[list[Any]]:
         for block in self.blocks:

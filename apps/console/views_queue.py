@@ -24,6 +24,7 @@ from apps.console.paging import slice_of
 from apps.console.people import Told
 from apps.console.reasons import linked_reasons, plain_reasons
 from apps.console.room import room_in
+from apps.console.units import gpus_text, unit_of
 from apps.jobs.models import Job
 from apps.jobs.states import WAITING
 from apps.scheduling.models import Verdict
@@ -52,6 +53,7 @@ class Row:
     badge: Badge
     gpus: str
     shape: str
+    unit: str
     waiting: timedelta | None
     priority: float | None
     bar: TermBar | None
@@ -166,6 +168,7 @@ class QueuePage(Page):
             badge=badge(job),
             gpus=show.whole(job.gpus),
             shape=f"{show.whole(job.size)} × {show.whole(job.gpus_per_member)}",
+            unit=f"{job.pool.unit}s",
             waiting=line.waited(job, job.ended_at or now) if open_ else None,
             priority=verdict.priority if verdict is not None and open_ and waits else None,
             bar=term_bar(verdict, scale) if verdict is not None and open_ and waits else None,
@@ -189,20 +192,23 @@ class QueuePage(Page):
         if waiting.first is not None:
             on_page = (job for job in shown if is_at(job, waiting.first))
             first = next(on_page, None) or line.job_at(self.scope, self.viewer, waiting.first)
-        room = room_in(self.scope.pools)
+        room, unit = room_in(self.scope.pools), unit_of(self.scope.pools)
         answer = format_html(
-            "{}{}", waiting_words(waiting, self._kind_words(), self._whose()), self._first(first)
+            "{}{}",
+            waiting_words(
+                waiting, unit.counted(waiting.gpus, self.scope.pool or ""), self._whose()
+            ),
+            self._first(first, alone=waiting.jobs == 1),
         )
-        held = (
-            f" {show.counted(room.held, 'is', 'are')} held for gangs that gather."
-            if room.held
-            else ""
-        )
+        verb = "is" if room.free == unit.fraction else "are"
+        held = ""
+        if room.held:
+            many = gpus_text(room.held / unit.fraction)
+            held = f" {many} {'is' if many == '1' else 'are'} held for gangs that gather."
         return {
             "answer": answer,
-            "free": room.free,
-            "context": f"{show.counted(room.free, 'GPU')} {'is' if room.free == 1 else 'are'} free."
-            f"{held}{self._order_words(first)}",
+            "free": f"{unit.counted(room.free)} {verb}",
+            "context": f"{unit.counted(room.free)} {verb} free.{held}{self._order_words(first)}",
         }
 
     def _whose(self) -> str:
@@ -212,23 +218,20 @@ class QueuePage(Page):
         tops = self.viewer.sight.outermost()
         return f" of {show.cut(tops[0])}" if len(tops) == 1 else " of your teams"
 
-    def _kind_words(self) -> str:
-        return f"{self.scope.pool} GPU" if self.scope.pool else "GPU"
-
-    def _first(self, first: Job | None) -> str | SafeString:
+    def _first(self, first: Job | None, *, alone: bool) -> str | SafeString:
         if first is None:
             return ""
         verdict = line.verdict_on(first)
         assert verdict is not None  # noqa: S101  first_in_line returns judged jobs only
         start, _ = likely_start(first, verdict, self.now)
         when = f", likely {start}" if start != "no estimate" else ""
-        place = (
-            "" if verdict.position == 0 else f" of them, {ordinal(verdict.position + 1)} in line,"
-        )
+        place = "" if verdict.position == 0 else f", {ordinal(verdict.position + 1)} in line"
         link = format_html(
             '<a href="{}">{}</a>', reverse("console:job", args=[first.pk]), shown_name(first.name)
         )
-        return format_html(" The first{} is {}{}.", place, link, when)
+        if alone:
+            return format_html(" It is {}{}{}.", link, place, when)
+        return format_html(" The first{} is {}{}.", place and f" of them{place},", link, when)
 
     def _order_words(self, first: Job | None) -> str:
         verdict = None if first is None else line.verdict_on(first)
@@ -310,13 +313,13 @@ def is_at(job: Job, place: int) -> bool:
     return verdict is not None and verdict.position == place and job.state in WAITING
 
 
-def waiting_words(waiting: Totals, kind: str, whose: str = "") -> str:
-    """Return the first sentence of the page; ``whose`` is such as `` of nlp``."""
+def waiting_words(waiting: Totals, gpus: str, whose: str = "") -> str:
+    """Return the first sentence of the page; ``gpus`` says for what, ``whose`` is `` of nlp``."""
     if waiting.jobs == 0:
         return f"No job{whose} waits." if whose else "Nothing waits."
     verb = "waits" if waiting.jobs == 1 else "wait"
     jobs = f"{show.counted(waiting.jobs, 'job')}{whose}"
-    return f"{jobs} {verb} for {show.counted(waiting.gpus, kind)}."
+    return f"{jobs} {verb} for {gpus}."
 
 
 def pager_words(shown: int, totals: Totals, asked: Asked) -> str:

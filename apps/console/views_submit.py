@@ -185,7 +185,7 @@ class Submit(LoginRequiredMixin, View):
             whose = f"the ceiling of {never.tenant}" if never.tenant else f"{spec.pool.name}"
             messages.warning(
                 request,
-                f"It never fits: needs {show.counted(never.needed, 'GPU')}; {whose} has"
+                f"It never fits: needs {show.counted(never.needed, spec.pool.unit)}; {whose} has"
                 f" {show.whole(never.most)} for such a gang.",
             )
         return redirect("console:job", job.pk)
@@ -216,4 +216,4 @@ class Submit(LoginRequiredMixin, View):
 def submitted_words(spec: JobSpec) -> str:
     """Return what has been done."""
     name = show.cut(show.spoken(spec.name))
-    return f"{name} is in line for {show.counted(spec.gpus, 'GPU')} on {spec.cluster} / {spec.pool.name}."
+    return f"{name} is in line for {show.counted(spec.gpus, spec.pool.unit)} on {spec.cluster} / {spec.pool.name}."

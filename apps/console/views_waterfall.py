@@ -16,6 +16,7 @@ from apps.common.errors import Invalid
 from apps.common.money import round_half_up, scaled
 from apps.common.time import MICROSECOND, from_us, to_us
 from apps.console import drawings, ranges
+from apps.console.causes import cause_of
 from apps.console.clocks import reading_time
 from apps.console.drawings import Mini
 from apps.console.filters import Chips, Filter, chips_of
@@ -25,6 +26,7 @@ from apps.console.gangs import (
     Ending,
     GangView,
     gang_of,
+    held_words,
     money_of,
     run_of,
     view_of,
@@ -35,8 +37,9 @@ from apps.console.people import Told
 from apps.console.ranges import RELATIVE, WORDS, Span
 from apps.console.scope import Option, Segment
 from apps.jobs.models import Job
-from apps.ledger.reports import Amount, Report, total_of
-from apps.ledger.selectors import Prices, five_parts
+from apps.ledger.reports import Amount, Entry, total_of
+from apps.ledger.selectors import Prices, gpu_time
+from apps.ledger.sweep import GANG_WAIT
 from apps.ledger.waits import WAITING, GangWait, gang_waits
 from apps.tenants.models import Tenant
 
@@ -54,7 +57,7 @@ class GangRow:
     ending: Ending
     outcome: str
     shape: str
-    held: int
+    held: str
     mini: Mini
     waited: str
     limit: str
@@ -71,7 +74,7 @@ class WaterfallPage(Page):
     key = "waterfall"
     heading = "Reservation waterfall"
     template = "console/waterfall.html"
-    parameters = frozenset({"tenant", "range", "outcome", "job"})
+    parameters = frozenset({"tenant", "range", "outcome", "job", "reservation"})
 
     def settle(self) -> None:
         """Choose the time that ranges end at."""
@@ -90,13 +93,11 @@ class WaterfallPage(Page):
 
     @cached_property
     def tenants(self) -> list[Tenant] | None:
-        """Return the tenants whose gangs have rows; None: all."""
+        """Return the tenants asked for; None: all that the reader sees."""
         path = self.query.get("tenant")
-        if path is None and self.viewer.is_admin:
-            return None
-        rows = list(Tenant.objects.filter(self.viewer.own("")))
         if path is None:
-            return rows
+            return None
+        rows = Tenant.objects.filter(self.viewer.own(""))
         chosen = [t for t in rows if t.path == path or t.path.startswith(f"{path}/")]
         if not chosen or chosen[0].path != path:
             raise Invalid(f"There is no tenant {path!r} you can see.", field="tenant")
@@ -121,6 +122,7 @@ class WaterfallPage(Page):
             self.span.since_us,
             self.span.until_us,
             tenants=self.tenants,
+            visible=self.viewer.own("job__tenant__"),
             outcome=self.outcome,
             prices=self.prices,
         )
@@ -128,18 +130,12 @@ class WaterfallPage(Page):
         return [w for w in found if w.in_range.gpu_hours and w.job.pool_id in pools]
 
     @cached_property
-    def report(self) -> Report | None:
+    def gpu_time(self) -> list[Entry]:
         """Return where all GPU time of the range went; read only where all gangs are listed."""
         if self.filtered:
-            return None
-        own = {tenant.pk: tenant.pk for tenant in self.tenants or ()}
-        return five_parts(
-            self.scope.clusters,
-            self.span.since_us,
-            self.span.until_us,
-            row_of=own,
-            prices=self.prices,
-        )
+            return []
+        span = self.span
+        return gpu_time(self.scope.clusters, span.since_us, span.until_us, prices=self.prices)
 
     @cached_property
     def prices(self) -> Prices:
@@ -162,16 +158,23 @@ class WaterfallPage(Page):
                 raise Invalid(
                     f"Job {asked} is no gang that waited and that you can see.", field="job"
                 )
-            return max(mine, key=lambda wait: wait.reservation.pk)
+            return which_of(mine, self.query.whole("reservation", least=1, most=2**62))
+        if "reservation" in self.query:
+            raise Invalid("reservation goes with the job whose it is.", field="reservation")
         waiting = [wait for wait in self.waits if wait.outcome == WAITING]
         return next(iter(waiting or self.waits), None)
 
     @cached_property
     def others(self) -> Amount:
         """Return what gangs of other tenants held, as one sum; nothing where the list is narrowed."""
-        if self.report is None or self.viewer.is_admin:
+        if self.viewer.is_admin:
             return Amount()
-        return total_of(e.amounts["gang_wait"] for e in self.report.by_tenant if e.key is None)
+        own = {wait.job.tenant_id for wait in self.waits}
+        return total_of(
+            entry.amount
+            for entry in self.gpu_time
+            if entry.state == GANG_WAIT and entry.tenant_id not in own
+        )
 
     @cached_property
     def total(self) -> Amount:
@@ -233,10 +236,11 @@ class WaterfallPage(Page):
         ended = [f"{show.whole(counts[key])} {word}" for key, word in words.items() if counts[key]]
         waiting = [wait for wait in self.waits if wait.outcome == WAITING]
         share = ""
-        if self.report is not None and self.report.amount.gpu_hours:
-            part = self.report.five["gang_wait"].amount.gpu_hours / self.report.amount.gpu_hours
+        waited = total_of(e.amount for e in self.gpu_time if e.state == GANG_WAIT).gpu_hours
+        if waited:
+            part = waited / total_of(entry.amount for entry in self.gpu_time).gpu_hours
             where = f"{self.scope.only.name}’s" if self.scope.only is not None else "all"
-            share = f"{show.percent(part)} of {where} GPU time." if part else ""
+            share = f"{show.percent(part)} of {where} GPU time."
         now = waiting[0] if waiting else None
         whose = "" if self.viewer.is_admin else "your "
         return {
@@ -270,14 +274,14 @@ class WaterfallPage(Page):
             ending=ENDINGS[wait.outcome],
             outcome=wait.outcome,
             shape=f"{show.whole(job.size)} × {show.whole(job.gpus_per_member)}",
-            held=gang.held_most,
+            held=held_words(gang),
             mini=drawings.mini(gang),
             waited=f"{length}{so_far}",
             limit=f"of {show.duration(timeout)}" if timeout else "no timeout",
             gpu_seconds=figures["gpu_seconds"],
             gpu_hours=figures["gpu_hours"],
             cost=figures["cost"],
-            url=self.query.url({"job": str(job.pk)}),
+            url=self.query.url({"job": str(job.pk), "reservation": str(reservation.pk)}),
             selected=self.chosen is not None and self.chosen.reservation.pk == reservation.pk,
         )
 
@@ -300,7 +304,8 @@ class WaterfallPage(Page):
         """Return one gang drawn large."""
         run, places = run_of(wait)
         money = money_of(wait, self.prices) if self.money else None
-        return view_of(wait.job, gang_of(wait, run, places), money)
+        cause = cause_of(wait, places, self.viewer, now=self.now)
+        return view_of(wait.job, gang_of(wait, run, places), money, cause)
 
     def range_segment(self) -> Segment:
         """Return 1 h, 24 h, 7 d, 30 d."""
@@ -308,7 +313,11 @@ class WaterfallPage(Page):
         return Segment(
             "Range",
             tuple(
-                Option(label, self.query.url({"range": name, "job": None}), name == self.span.name)
+                Option(
+                    label,
+                    self.query.url({"range": name, "job": None, "reservation": None}),
+                    name == self.span.name,
+                )
                 for name, label in labels.items()
             ),
         )
@@ -327,7 +336,7 @@ class WaterfallPage(Page):
     def crumbs(self) -> tuple[Crumb, ...]:
         """Return scope, page, gang."""
         scope = super().crumbs()[:-1]
-        page = Crumb("Waterfall", self.query.url({"job": None}))
+        page = Crumb("Waterfall", self.query.url({"job": None, "reservation": None}))
         if self.chosen is None:
             return (*scope, Crumb("Waterfall"))
         return (*scope, page, Crumb(show.cut(self.viewer.told(self.chosen.job).text)))
@@ -370,6 +379,17 @@ class WaterfallPage(Page):
             if self.money:
                 row.append(exact(wait.in_range.money) if wait.in_range.has_money else None)
             yield row
+
+
+def which_of(waits: Sequence[GangWait], asked: int | None) -> GangWait:
+    """Return a job's reservation that is asked for, or its newest.
+
+    :raises Invalid: if the one asked for is none of them.
+    """
+    mine = [wait for wait in waits if asked in (None, wait.reservation.pk)]
+    if not mine:
+        raise Invalid(f"Reservation {asked} is none of that job’s.", field="reservation")
+    return max(mine, key=lambda wait: wait.reservation.pk)
 
 
 def exact(value: Fraction) -> str:

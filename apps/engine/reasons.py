@@ -87,18 +87,26 @@ def _ahead(facts: Facts) -> str:
     return f", and {many:,} {'job is' if many == 1 else 'jobs are'} ahead"
 
 
+def _gathers(facts: Facts) -> str:
+    """Say what a gang that gathers holds; empty: it holds nothing."""
+    held, needed = facts.get("held"), facts.get("needed")
+    if not held or not needed or not facts.get("reserves"):
+        return ""
+    return f"Holds {held:,} of {_gpus(facts, needed)}; {needed - held:,} to go."
+
+
 def _capacity(facts: Facts) -> str:
     free = facts.get("available") or 0
-    held = facts.get("held")
-    if held and facts.get("reserves"):
-        needed = facts.get("needed") or 0
-        return f"Holds {held:,} of {_gpus(facts, needed)}; {needed - held:,} to go."
+    if gathers := _gathers(facts):
+        return gathers
     return f"{_needs(facts, 'Needs more')}; {_are(free)} free{_ahead(facts)}."
 
 
 def _placement(facts: Facts) -> str:
     domain = DOMAINS.get(facts.get("domain") or facts.get("topology") or "node", "node")
     free = facts.get("available") or 0
+    if gathers := _gathers(facts):
+        return gathers
     if domain == "node":
         each = facts.get("gpus_per_member")
         whole = f" with {_gpus(facts, each)} free for each" if each else ""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import gcd
 from typing import Any
 
@@ -46,6 +46,9 @@ class Slice:
 
 
 Key = tuple[int, int | None, int | None, str]
+Stretch = tuple[int, int]
+Dated = Mapping[int, Sequence[tuple[int, int]]]
+"""Prices by pool: the instant each is in force from, ascending, and its id."""
 
 
 def tally(cluster: Cluster, since_us: int, until_us: int) -> list[Slice]:
@@ -53,26 +56,34 @@ def tally(cluster: Cluster, since_us: int, until_us: int) -> list[Slice]:
     return tally_between(cluster, [since_us, until_us])[0]
 
 
-def tally_between(cluster: Cluster, edges: Sequence[int]) -> list[list[Slice]]:
-    """Return where GPU time went between neighbouring edges, which ascend: one list per bucket."""
+def tally_between(
+    cluster: Cluster, edges: Sequence[int], dated: Dated | None = None
+) -> list[list[Slice]]:
+    """Return where GPU time went between neighbouring edges, which ascend: one list per bucket.
+
+    ``dated`` are the prices of the cluster's pools, where they are read already.
+    """
+    dated = _dated(cluster) if dated is None else dated
     while True:
         mark = _mark_of(cluster.pk)
         sums: list[Counter[Key]] = [Counter() for _ in edges[1:]]
         head, tail = _rolled_span(edges, mark)
         if head < tail:
             _add_rolled(sums, cluster, edges, head, tail)
-            _add_raw(sums, cluster, edges, edges[0], head)
-            _add_raw(sums, cluster, edges, tail, edges[-1])
+            _add_raw(sums, cluster, edges, [(edges[0], head), (tail, edges[-1])], dated)
         else:
-            _add_raw(sums, cluster, edges, edges[0], edges[-1])
+            _add_raw(sums, cluster, edges, [(edges[0], edges[-1])], dated)
         if _mark_of(cluster.pk) == mark:  # else a tick moved it while we read
             return [_slices(counter) for counter in sums]
 
 
-def tally_raw(cluster: Cluster, since_us: int, until_us: int) -> list[Slice]:
+def tally_raw(
+    cluster: Cluster, since_us: int, until_us: int, dated: Dated | None = None
+) -> list[Slice]:
     """Return the same as ``tally`` from intervals alone."""
     sums: list[Counter[Key]] = [Counter()]
-    _add_raw(sums, cluster, [since_us, until_us], since_us, until_us)
+    dated = _dated(cluster) if dated is None else dated
+    _add_raw(sums, cluster, [since_us, until_us], [(since_us, until_us)], dated)
     return _slices(sums[0])
 
 
@@ -135,7 +146,7 @@ def reprice(price: Price) -> None:
 def _rolled(cluster: Cluster, edges: Sequence[int]) -> list[tuple[Any, ...]]:
     """Return the rows of whole quarter-hours, in the columns of ``sql.ADD_ROLLUP``."""
     sums: list[Counter[Key]] = [Counter() for _ in edges[1:]]
-    _add_raw(sums, cluster, edges, edges[0], edges[-1])
+    _add_raw(sums, cluster, edges, [(edges[0], edges[-1])], _dated(cluster))
     return [
         (cluster.pk, quarter, *key, gpu_us)
         for quarter, counter in zip(edges, sums, strict=False)
@@ -177,29 +188,46 @@ def _add_rolled(
 
 
 def _add_raw(
-    sums: list[Counter[Key]], cluster: Cluster, edges: Sequence[int], since: int, until: int
+    sums: list[Counter[Key]],
+    cluster: Cluster,
+    edges: Sequence[int],
+    stretches: Sequence[Stretch],
+    dated: Dated,
 ) -> None:
-    """Add intervals, a day at a time so that memory stays small."""
-    prices = _prices(cluster)
-    while since < until:
-        to = min(until, since + DAY_US)
-        cuts = _cuts(edges, prices, since, to)
-        for piece in split(_intervals(cluster, since, to), cuts):
+    """Add the intervals of some stretches, a day at a time so that memory stays small."""
+    for windows in _days(stretches):
+        cuts = _cuts(edges, dated, windows)
+        for piece in split(_intervals(cluster, windows), cuts):
             at = cuts[piece.cut]
-            key = _key(piece, prices, at)
-            sums[bisect_right(edges, at) - 1][key] += piece.gpu_us
-        since = to
+            sums[bisect_right(edges, at) - 1][_key(piece, dated, at)] += piece.gpu_us
 
 
-def _cuts(
-    edges: Sequence[int], prices: dict[int, list[tuple[int, int]]], since: int, until: int
-) -> list[int]:
-    inner = set(edges) | {from_us for of_pool in prices.values() for from_us, _ in of_pool}
+def _days(stretches: Sequence[Stretch]) -> Iterator[list[Stretch]]:
+    """Cut stretches into batches of a day in all; one batch is read by one statement."""
+    batch: list[Stretch] = []
+    room = DAY_US
+    for since, until in stretches:
+        while since < until:
+            to = min(until, since + room)
+            batch.append((since, to))
+            room -= to - since
+            since = to
+            if not room:
+                yield batch
+                batch, room = [], DAY_US
+    if batch:
+        yield batch
+
+
+def _cuts(edges: Sequence[int], dated: Dated, windows: Sequence[Stretch]) -> list[int]:
+    since, until = windows[0][0], windows[-1][1]
+    inner = set(edges) | {from_us for of_pool in dated.values() for from_us, _ in of_pool}
+    inner |= {at for window in windows for at in window}
     return [since, *sorted(at for at in inner if since < at < until), until]
 
 
-def _key(piece: Piece, prices: dict[int, list[tuple[int, int]]], at_us: int) -> Key:
-    of_pool = prices.get(piece.pool, [])
+def _key(piece: Piece, dated: Dated, at_us: int) -> Key:
+    of_pool = dated.get(piece.pool, [])
     which = bisect_right(of_pool, at_us, key=lambda price: price[0]) - 1
     return (
         piece.pool,
@@ -209,8 +237,8 @@ def _key(piece: Piece, prices: dict[int, list[tuple[int, int]]], at_us: int) -> 
     )
 
 
-def _prices(cluster: Cluster) -> dict[int, list[tuple[int, int]]]:
-    """Return (from, price id) by pool, ascending."""
+def _dated(cluster: Cluster) -> Dated:
+    """Return the prices of a cluster's pools."""
     prices: dict[int, list[tuple[int, int]]] = {}
     for pool_id, from_us, pk in (
         Price.objects.filter(pool__cluster=cluster)
@@ -221,17 +249,22 @@ def _prices(cluster: Cluster) -> dict[int, list[tuple[int, int]]]:
     return prices
 
 
-def _intervals(cluster: Cluster, since: int, until: int) -> Rows:
-    """Read the intervals that overlap a range, clipped to it."""
-    rows = sql.read(sql.OVERLAPPING, cluster.pk, since, until, cluster.pk, until)
-    pool, kind, state, tenant, gpus, start, end, out = zip(*rows, strict=True) if rows else [()] * 8
+def _intervals(cluster: Cluster, windows: Sequence[Stretch]) -> Rows:
+    """Read the intervals that overlap windows, clipped to them: one in two windows is two rows."""
+    each = [sql.OVERLAPPING.format(number) for number in range(len(windows))]
+    params = [(cluster.pk, since, until, cluster.pk, until) for since, until in windows]
+    rows = sql.read(" UNION ALL ".join(each), *chain.from_iterable(params))
+    columns = zip(*rows, strict=True) if rows else [()] * 9
+    pool, kind, state, tenant, gpus, start, end, out, window = columns
+    since, until = np.array(windows, dtype=np.int64)[_ints(window)].T
+    ends = (at if row is None else row for row, at in zip(end, until.tolist(), strict=True))
     return Rows(
         pool=_ints(pool),
         code=_ints(CODE_OF[key] for key in zip(kind, state, strict=True)),
         tenant=_ints(NOBODY if pk is None else pk for pk in tenant),
         gpus=_ints(gpus),
         start=np.maximum(_ints(start), since),
-        end=np.minimum(_ints(until if at is None else at for at in end), until),
+        end=np.minimum(_ints(ends), until),
         out=np.fromiter(out, dtype=np.bool_),
     )
 

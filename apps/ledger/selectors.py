@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from itertools import pairwise
 
@@ -51,6 +52,14 @@ class Prices:
         """Return every price, the oldest first."""
         every = (price for prices in self._of_pool.values() for price in prices)
         return sorted(every, key=lambda price: (price.from_us, price.pool_id))
+
+    @property
+    def dated(self) -> dict[int, list[tuple[int, int]]]:
+        """Return the prices of each pool: the instant each is in force from, and its id."""
+        return {
+            pool: [(price.from_us, price.pk) for price in prices]
+            for pool, prices in self._of_pool.items()
+        }
 
     def at(self, pool_id: int, at_us: int) -> Price | None:
         """Return the price in force at an instant, or None."""
@@ -170,6 +179,18 @@ def five_parts_over(
     return report, found
 
 
+def gpu_time(
+    clusters: Iterable[Cluster], since_us: int, until_us: int, *, prices: Prices
+) -> list[Entry]:
+    """Return where the GPU time of a range went, as far as it was observed: exact, as no report."""
+    found: list[Entry] = []
+    for cluster in clusters:
+        start, end = _observed(cluster, since_us, until_us)
+        if start < end:
+            found += _entries(cluster, [start, end], None, prices)[0]
+    return [entry for entry in found if entry.state != EXCESS]
+
+
 def buckets(
     clusters: Iterable[Cluster],
     edges: Sequence[int],
@@ -224,7 +245,8 @@ def gpus_now(
     pools = list(cluster.pools.all()) if pools is None else pools
     prices = Prices(pools) if prices is None else prices
     gpus = {pool.pk: dict.fromkeys(STATES, 0) for pool in pools}
-    for one in tally_raw(cluster, at, at + 1):  # GPU-microseconds of one microsecond are GPUs
+    # GPU-microseconds of one microsecond are GPUs.
+    for one in tally_raw(cluster, at, at + 1, prices.dated):
         if one.state != EXCESS:
             gpus[one.pool_id][one.state] += one.gpu_us
     return [Now(pool, gpus[pool.pk], prices.at(pool.pk, at)) for pool in pools]
@@ -237,6 +259,7 @@ class JobCost:
     run: Amount
     gang_wait: Amount
     held_idle: Amount
+    waits: Mapping[tuple[int, datetime], Amount]  # by reservation: its id and when it began
 
     @property
     def total(self) -> Amount:
@@ -249,14 +272,28 @@ def job_cost(job: Job, *, prices: Prices | None = None) -> JobCost:
     now_us = observed_until(job.cluster)
     prices = prices or Prices([job.pool])
     sums = {"member": Amount(), "hold": Amount(), HELD_IDLE: Amount()}
-    for kind, state, gpus, start_us, end_us in Interval.objects.filter(job=job).values_list(
-        "kind", "state", "gpus", "start_us", "end_us"
-    ):
+    waits: defaultdict[tuple[int, datetime], Amount] = defaultdict(Amount)
+    columns = (
+        "kind",
+        "state",
+        "gpus",
+        "start_us",
+        "end_us",
+        "reservation_id",
+        "reservation__since",
+    )
+    for kind, state, gpus, start_us, end_us, held_for, since in Interval.objects.filter(
+        job=job
+    ).values_list(*columns):
         key = state or kind
-        if key in sums:
-            end = max(start_us, now_us) if end_us is None else end_us
-            sums[key] += prices.amount(job.pool_id, gpus, start_us, end)
-    return JobCost(sums["member"], sums["hold"], sums[HELD_IDLE])
+        if key not in sums:
+            continue
+        end = max(start_us, now_us) if end_us is None else end_us
+        amount = prices.amount(job.pool_id, gpus, start_us, end)
+        sums[key] += amount
+        if held_for is not None:
+            waits[held_for, since] += amount
+    return JobCost(sums["member"], sums["hold"], sums[HELD_IDLE], dict(waits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +370,7 @@ def _entries(
             prices.fractions,
             prices.micros,
         )
-        for slices in tally_between(cluster, edges)
+        for slices in tally_between(cluster, edges, prices.dated)
     ]
 
 

@@ -71,12 +71,13 @@ SET_END = "UPDATE ledger_interval SET end_us = %s WHERE id = %s"
 MARK = "SELECT until_us FROM ledger_rollupmark WHERE cluster_id = %s"
 LOWER_MARK = "UPDATE ledger_rollupmark SET until_us = %s WHERE cluster_id = %s AND until_us > %s"
 OVERLAPPING = """
-    SELECT pool_id, kind, state, tenant_id, gpus, start_us, end_us, on_drained FROM ledger_interval
-    WHERE cluster_id = %s AND end_us > %s AND start_us < %s
+    SELECT pool_id, kind, state, tenant_id, gpus, start_us, end_us, on_drained, {0}
+    FROM ledger_interval WHERE cluster_id = %s AND end_us > %s AND start_us < %s
     UNION ALL
-    SELECT pool_id, kind, state, tenant_id, gpus, start_us, end_us, on_drained FROM ledger_interval
-    WHERE cluster_id = %s AND end_us IS NULL AND start_us < %s
+    SELECT pool_id, kind, state, tenant_id, gpus, start_us, end_us, on_drained, {0}
+    FROM ledger_interval WHERE cluster_id = %s AND end_us IS NULL AND start_us < %s
 """
+"""The intervals that overlap a window, with the window's number; UNION ALL joins several."""
 ACCOUNTS = """
     SELECT id, tenant_id, pool_id, gpu_hours, running, as_of_us, half_life_seconds
     FROM ledger_usageaccount WHERE cluster_id = %s

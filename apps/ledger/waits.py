@@ -97,13 +97,14 @@ def gang_waits(
     *,
     pool: Pool | None = None,
     tenants: Iterable[Tenant] | None = None,
+    visible: Q | None = None,
     outcome: str | None = None,
     job: Job | None = None,
     prices: Prices | None = None,
 ) -> list[GangWait]:
     """Return the reservations that held something inside a range, costliest first.
 
-    ``outcome`` may also be "waiting".
+    ``outcome`` may also be "waiting"; ``visible`` is a condition on ``job__tenant``.
     """
     of = {cluster.pk: cluster for cluster in clusters}
     touching = Interval.objects.filter(
@@ -117,6 +118,8 @@ def gang_waits(
         wanted = wanted.filter(job__pool=pool)
     if tenants is not None:
         wanted = wanted.filter(job__tenant__in=list(tenants))
+    if visible is not None:
+        wanted = wanted.filter(visible)
     if outcome is not None:
         wanted = wanted.filter(outcome="" if outcome == WAITING else outcome)
     if job is not None:

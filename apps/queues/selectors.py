@@ -15,6 +15,14 @@ def policy_of(cluster: Cluster) -> ClusterPolicy:
     return ClusterPolicy.objects.filter(cluster=cluster).first() or ClusterPolicy(cluster=cluster)
 
 
+def policy_beside(cluster: Cluster) -> ClusterPolicy:
+    """Return the same of a cluster that was read with its policy: without a query."""
+    try:
+        return cluster.policy
+    except ClusterPolicy.DoesNotExist:
+        return ClusterPolicy(cluster=cluster)
+
+
 def queues_visible_to(user: User) -> QuerySet[Queue]:
     """Return the queues of the tenants a user sees, cluster and tenant loaded."""
     return Queue.objects.filter(sight_of(user).condition("tenant__")).select_related(

@@ -6,19 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, OuterRef, QuerySet, Window
 
 from apps.accounts.models import User
 from apps.backends.models import Cluster
 from apps.common.time import from_us
 from apps.engine import reasons
 from apps.jobs.models import Job
-from apps.jobs.selectors import jobs_visible_to, names_for
+from apps.jobs.selectors import names_for
 from apps.queues.models import ClusterPolicy
-from apps.queues.selectors import policy_of
+from apps.queues.selectors import policy_beside
 from apps.scheduling.gates import AHEAD_CODES, gate_of
 from apps.scheduling.models import Standing, Tick, Verdict
 from apps.tenants.models import Tenant
+from apps.tenants.selectors import ancestor_paths, sight_of, top_name
 
 AHEAD_SHOWN = 20
 TERM_NAMES = ("fair_share", "age", "size", "queue", "class", "boost", "nice")
@@ -44,12 +45,12 @@ def _ids(verdicts: Iterable[Verdict], key: str) -> set[int]:
 def facts_of(verdicts: Sequence[Verdict], user: User) -> dict[int, dict[str, Any]]:
     """Return what each verdict's reason carries, with the names ``user`` may read, by job id.
 
-    At most three queries for any number of verdicts; ``verdict.job`` is loaded with its pool.
+    At most two queries for any number of verdicts; ``verdict.job`` is loaded with its pool.
     """
     tenants = dict(Tenant.objects.filter(pk__in=_ids(verdicts, "tenant")).values_list("id", "path"))
-    holders = Job.objects.filter(pk__in=_ids(verdicts, "for")).select_related("tenant")
-    names = names_for(user, holders)
-    visible = set(jobs_visible_to(user).filter(pk__in=names).values_list("pk", flat=True))
+    holders = list(Job.objects.filter(pk__in=_ids(verdicts, "for")).select_related("tenant"))
+    names, sight = names_for(user, holders), sight_of(user)
+    visible = {job.pk for job in holders if sight.covers(job.tenant.path)}
     found: dict[int, dict[str, Any]] = {}
     for verdict in verdicts:
         job, detail = verdict.job, verdict.detail
@@ -62,6 +63,8 @@ def facts_of(verdicts: Sequence[Verdict], user: User) -> dict[int, dict[str, Any
             "gpus_per_member": job.gpus_per_member,
             "topology": job.topology,
             "reserves": verdict.reserves,
+            "unit": job.pool.unit,
+            "units": f"{job.pool.unit}s",
             **gate_of(job, verdict.code),
         }
         if "tenant" in detail:
@@ -139,22 +142,15 @@ def _factor_words(name: str, factor: float | None, job: Job, standing: Standing 
     return f"{factor:.4f}"
 
 
-def _chain(tenant: Tenant) -> list[Tenant]:
-    """Return a tenant and all above it, itself first."""
-    found, at = [], tenant
-    while True:
-        found.append(at)
-        if at.parent is None:
-            return found
-        at = at.parent
-
-
 def _gates(
-    verdict: Verdict, job: Job, facts: Mapping[str, Any], standings: Mapping[int, Standing]
+    verdict: Verdict,
+    job: Job,
+    facts: Mapping[str, Any],
+    standings: Mapping[int, Standing],
+    sentence: str,
 ) -> list[dict[str, Any]]:
     """Return every gate between a job and its start: what it needs, what there is."""
     gpus, pool = job.gpus, job.pool.name
-    sentence = reasons.sentence(facts)
     held = verdict.code in ("held", "dependency", "begin_time", "paused")
     gates: list[dict[str, Any]] = []
     room = verdict.code in ("capacity", "placement", "reserved", "no_nodes")
@@ -167,8 +163,9 @@ def _gates(
             "note": sentence if room else "",
         }
     )
-    for tenant in _chain(job.tenant):
-        standing = standings.get(tenant.pk)
+    by_path = {standing.tenant.path: standing for standing in standings.values()}
+    for path in reversed(ancestor_paths(job.tenant.path)):
+        standing = by_path.get(path)
         quota = {} if standing is None else standing.pools.get(pool, {})
         ceiling = quota.get("ceiling")
         if ceiling is None:
@@ -176,7 +173,7 @@ def _gates(
         needs = int(quota["used"]) + gpus
         gates.append(
             {
-                "gate": f"Ceiling of {tenant.path}",
+                "gate": f"Ceiling of {path}",
                 "ok": needs <= ceiling,
                 "needs": needs,
                 "available": ceiling,
@@ -216,18 +213,14 @@ def ahead_of(
     rows = verdicts_on([verdict.cluster]).filter(
         position__lt=verdict.position, job__pool_id=verdict.job.pool_id
     )
-    count = rows.count()
-    first = list(rows[:limit])
+    first = list(rows.annotate(many=Window(Count("*")))[:limit])
+    count = first[0].many if first else 0
+    sight = sight_of(user)
     names = names_for(user, [row.job for row in first])
-    visible = set(
-        jobs_visible_to(user)
-        .filter(pk__in=[row.job_id for row in first])
-        .values_list("pk", flat=True)
-    )
     return [
         {
             "place": place,
-            "id": row.job_id if row.job_id in visible else None,
+            "id": row.job_id if sight.covers(row.job.tenant.path) else None,
             "name": names[row.job_id],
             "gpus": row.job.gpus,
             "note": "holds a reservation" if row.reserves else "",
@@ -238,7 +231,7 @@ def ahead_of(
 
 def siblings_of(job: Job, standings: Mapping[int, Standing]) -> list[dict[str, Any]]:
     """Return the top-level tenants beside a job's own: the first level at which they meet."""
-    mine = _chain(job.tenant)[-1].pk
+    mine = top_name(job.tenant.path)
     rows = []
     for standing in standings.values():
         if standing.tenant.parent_id is not None or standing.tenant.archived_at is not None:
@@ -250,7 +243,7 @@ def siblings_of(job: Job, standings: Mapping[int, Standing]) -> list[dict[str, A
                 "share": standing.share,
                 "usage_share": standing.usage_share,
                 "ratio": ratio,
-                "mine": standing.tenant_id == mine,
+                "mine": standing.tenant.path == mine,
             }
         )
     return sorted(rows, key=lambda row: (row["ratio"] is None, row["ratio"] or 0.0, row["tenant"]))
@@ -262,34 +255,35 @@ def standings_on(cluster: Cluster) -> dict[int, Standing]:
     return {row.tenant_id: row for row in rows}
 
 
-def explain(job: Job, user: User) -> dict[str, Any] | None:
+def explain(job: Job, user: User, when: reasons.When = reasons.iso) -> dict[str, Any] | None:
     """Return all that the newest tick can say of a waiting job, or None before it has.
 
-    Other tenants are named as DOMAIN 22 allows ``user`` to see them.
+    ``when`` writes the instants of sentences. Other tenants are named as DOMAIN 22 allows ``user`` to see them.
     """
     verdict = (
         Verdict.objects.filter(job=job)
         .select_related(
-            "job__tenant", "job__pool", "job__priority_class", "cluster", "job__held_by"
+            "job__tenant", "job__pool", "job__priority_class", "cluster__policy", "job__held_by"
         )
+        .annotate(ticked_at=Tick.objects.filter(pk=OuterRef("tick_id")).values("at"))
         .first()
     )
     if verdict is None:
         return None
     standings = standings_on(verdict.cluster)
-    policy = policy_of(verdict.cluster)
+    policy = policy_beside(verdict.cluster)
     facts = facts_of([verdict], user)[job.pk]
     ahead, count = ahead_of(verdict, user)
     facts["ahead_count"] = count
-    tick = Tick.objects.filter(pk=verdict.tick_id).values_list("at", flat=True).first()
+    sentence = reasons.sentence(facts, when)
     answer = {
         "tick_id": verdict.tick_id,
-        "at": tick,
+        "at": verdict.ticked_at,
         "code": verdict.code,
-        "sentence": reasons.sentence(facts),
+        "sentence": sentence,
         "needed": verdict.needed,
         "available": verdict.available,
-        "gates": _gates(verdict, verdict.job, facts, standings),
+        "gates": _gates(verdict, verdict.job, facts, standings, sentence),
         "terms": _terms(verdict, verdict.job, policy, standings.get(job.tenant_id)),
         "priority": verdict.priority,
         "position": verdict.position + 1,

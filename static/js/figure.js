@@ -16,7 +16,9 @@ function draw(element) {
   const colours = spec.themes[theme()];
   const data = spec.data.map((trace) => {
     const marker = colours.markers[trace.meta];
-    return marker ? { ...trace, marker } : trace;
+    if (!marker) return trace;
+    const line = { ...marker.line, width: trace.marker.line.width };
+    return { ...trace, marker: { ...marker, line } };
   });
   window.Plotly.react(element, data, { ...spec.layout, template: colours.template }, spec.config);
 }

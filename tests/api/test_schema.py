@@ -8,7 +8,9 @@ import pytest
 import yaml
 from django.core.management import call_command
 from django.test import Client
+from drf_spectacular.views import SpectacularAPIView
 
+from apps.api.docs import ONE_AT_A_TIME
 from tests.api.test_access import ADDRESSES
 
 REFUSALS = {"400", "401", "403", "404", "405", "409", "415", "429", "500"}
@@ -78,3 +80,18 @@ def test_it_is_served_with_a_page_that_fetches_nothing_from_elsewhere(db: None) 
     assert "swagger-ui" in text
     assert "https://" not in text
     assert "http://" not in text.replace("http://testserver", "")
+
+
+def test_one_document_is_made_at_a_time(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+    make = SpectacularAPIView.get
+
+    def watched(self: SpectacularAPIView, request: Any, *args: Any, **kwargs: Any) -> Any:
+        made.append(ONE_AT_A_TIME.locked())
+        return make(self, request, *args, **kwargs)
+
+    monkeypatch.setattr(SpectacularAPIView, "get", watched)
+
+    assert Client().get("/api/schema/").status_code == 200
+    assert made == [True]
+    assert not ONE_AT_A_TIME.locked()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from apps.common.time import to_us
 from apps.jobs.models import Job
@@ -20,6 +22,7 @@ from tests.console import ledgered
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
+SVG = "{http://www.w3.org/2000/svg}"
 BAR = ".figure .barlayer .trace path"
 
 
@@ -127,3 +130,64 @@ def test_no_page_breaks_a_rule_of_axe(
             broken[path] = found
 
     assert broken == {}
+
+
+def saved(page: Page) -> ElementTree.Element:
+    """Save the figure of a page and read the file."""
+    with page.expect_download() as download:
+        page.click("[data-svg-of]")
+    assert download.value.suggested_filename.endswith(".svg")
+    return ElementTree.parse(download.value.path()).getroot()  # noqa: S314  our own file
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_waterfall_is_saved_as_a_file_that_stands_alone(
+    open_page: Callable[..., Page], used: dict[str, Job], scheme: str
+) -> None:
+    page = open_page(f"/jobs/{used['story'].pk}/waterfall/", color_scheme=scheme)
+
+    root = saved(page)
+
+    text = ElementTree.tostring(root, encoding="unicode")
+    fills = set(re.findall(r"url\([^#]*#([\w-]+)[^)]*\)", text))
+    assert fills == {"fill-gang_wait", "fill-goes-on"}
+    assert fills <= {element.get("id") for element in root.iter()}
+    assert "class=" not in text
+    assert "var(--" not in text
+    words = {"".join(element.itertext()).strip() for element in root.iter(f"{SVG}text")}
+    assert {"r0", "r8", "gpu-n02", "376", "waiting", "running"} <= words
+    assert not any("8 + 1 pending" in word for word in words)  # what only a narrow page shows
+
+
+def test_a_figure_over_time_is_saved_with_its_patterns(
+    open_page: Callable[..., Page], used: dict[str, Job], now: datetime
+) -> None:
+    page = open_page(today(now), figures=True)
+    page.wait_for_selector(BAR, state="attached")
+
+    root = saved(page)
+
+    assert len(list(root.iter(f"{SVG}pattern"))) > 0
+
+
+def test_the_table_of_a_figure_opens_by_its_link(
+    open_page: Callable[..., Page], used: dict[str, Job], now: datetime
+) -> None:
+    for path in ("/", today(now), f"/jobs/{used['story'].pk}/waterfall/"):
+        page = open_page(path)
+        link = page.locator("a", has_text="as a table")
+        table = page.locator(link.get_attribute("href") or "")
+        expect(table).to_be_hidden()
+
+        link.click()
+
+        expect(table).to_be_visible()
+
+
+def test_without_javascript_no_file_is_offered_that_cannot_be_made(
+    open_page: Callable[..., Page], used: dict[str, Job]
+) -> None:
+    page = open_page(f"/jobs/{used['story'].pk}/waterfall/", java_script_enabled=False)
+
+    expect(page.locator("[data-svg-of]")).to_be_hidden()
+    expect(page.locator(".links-alone a", has_text="CSV")).to_be_visible()

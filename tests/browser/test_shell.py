@@ -57,6 +57,37 @@ def test_targets_are_large_enough_for_a_finger(open_page: Open, jobs: list[Job])
     assert small == []
 
 
+@pytest.mark.parametrize("width", [400, 1280])
+def test_links_that_stand_alone_are_large_enough_too(
+    open_page: Open, jobs: list[Job], width: int
+) -> None:
+    page = open_page("/", who="alice", width=width)
+
+    for path in ("/", "/queue/", "/waterfall/", f"/jobs/{jobs[1].pk}/", "/profile/"):
+        page.goto(path)
+        small = page.eval_on_selector_all(
+            "main a, main button, main summary",
+            """all => all.filter(e => getComputedStyle(e).display !== "inline")
+               .map(e => [e.outerHTML.slice(0, 80), e.getBoundingClientRect().height])
+               .filter(([_, height]) => height && height < 24)""",
+        )
+        assert small == [], path
+
+
+def test_a_card_of_another_teams_job_has_no_empty_figures(
+    open_page: Open, jobs: list[Job], make_job: MakeJob
+) -> None:
+    make_job("secret", "vision", place=9)
+    page = open_page("/queue/", who="bob", width=400)
+
+    row = page.locator("[data-row][data-other]").first
+
+    expect(row).to_contain_text("a job of")
+    expect(row.locator(".line-state")).to_be_visible()
+    for name in ("waiting", "priority", "why", "start"):
+        expect(row.locator(f".line-{name}")).to_be_hidden()
+
+
 def test_without_javascript_everything_is_there_and_works(open_page: Open, jobs: list[Job]) -> None:
     page = open_page("/queue/", width=400, java_script_enabled=False)
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.common import show
+from apps.common.templatetags import rollcall
 
 THIN = "\u2009"
 NOON = datetime(2026, 3, 12, 13, 5, 12, tzinfo=UTC)
@@ -142,6 +143,12 @@ def test_any_name_is_isolated_escaped_cut_and_whole_in_its_title(name: str) -> N
     assert "<b>" not in html
     assert len(shown) <= 48 * len("&quot;")
     assert ("title=" in html) == (len(name) > 48)
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    told = rollcall.unbroken("runs on 8 GPUs for 2 h 05 min, after 3 days")
+
+    assert told == "runs on 8\xa0GPUs for 2\xa0h 05\xa0min, after 3 days"
 
 
 def test_a_name_of_blanks_is_said_to_be_none() -> None:

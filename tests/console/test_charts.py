@@ -55,6 +55,15 @@ def test_the_total_line_adds_up_and_is_the_last_line_under_the_pointer():
     assert total["customdata"] == ["99 GPUs"] * 3
 
 
+def test_a_part_of_no_height_draws_no_edge_over_the_one_below():
+    column = Column("Sun 8 Mar 8", "", {"free": 4.0, "stranded": 0.0}, {}, "4 GPUs")
+
+    free, stranded, _ = charts.stacked([column], ["free", "stranded"], axis_title="")["data"]
+
+    assert free["marker"]["line"]["width"] == [1]
+    assert stranded["marker"]["line"]["width"] == [0]
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_both_templates_are_accepted_and_every_state_has_its_colour_and_pattern(theme):
     theme_of = charts.THEMES[theme]

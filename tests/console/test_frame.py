@@ -268,3 +268,49 @@ def test_every_page_has_one_h1_a_title_of_its_own_landmarks_and_labels(
         for word in ("None", "NaN", "null", "Infinity"):
             assert not re.search(rf">[^<]*\b{word}\b", html), (url, word)
     assert len(set(titles[:5])) == 5
+
+
+def test_a_page_that_names_no_icon_gets_ours(client: Client) -> None:
+    answer = client.get("/favicon.ico")
+
+    assert answer.status_code == 302
+    assert answer["Location"].endswith("img/icon.svg")
+
+
+def test_the_operators_pages_say_whose_they_are(as_user: Callable[[str], Client]) -> None:
+    page = as_user("admin").get("/admin/").content.decode()
+
+    assert "Rollcall, for operators" in page
+    assert "Django" not in page
+
+
+def test_a_token_is_shown_once_works_and_can_be_taken_back(
+    as_user: Callable[[str], Client], world: SimpleNamespace
+) -> None:
+    client = as_user("bob")
+
+    given = client.post("/profile/tokens/", {"token-name": "nightly <b>"})
+    secret = given.context["secret"]
+    token = world.people["bob"].tokens.get()
+
+    assert given.status_code == 201
+    assert secret in given.content.decode()
+    assert b"<b>" not in given.content.split(b"nightly")[1][:10]
+    assert secret not in client.get("/profile/").content.decode()
+    me = Client().get("/api/v1/me", headers={"Authorization": f"Token {secret}"})
+    assert me.json()["username"] == "bob"
+    assert as_user("alice").post(f"/profile/tokens/{token.pk}/take-back/").status_code == 404
+    assert client.post(f"/profile/tokens/{token.pk}/take-back/").status_code == 302
+    assert "none" in client.get("/profile/").content.decode()
+    me = Client().get("/api/v1/me", headers={"Authorization": f"Token {secret}"})
+    assert me.status_code == 401
+
+
+def test_a_token_without_a_name_is_refused_under_its_field(
+    as_user: Callable[[str], Client], world: SimpleNamespace
+) -> None:
+    answer = as_user("bob").post("/profile/tokens/", {"token-name": " "})
+
+    assert answer.status_code == 422
+    assert "Say what it is for." in answer.content.decode()
+    assert not world.people["bob"].tokens.exists()

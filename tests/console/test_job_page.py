@@ -8,10 +8,12 @@ from datetime import timedelta
 
 import pytest
 
+from apps.backends.models import Pool
+from apps.common import show
 from apps.common.time import to_us
 from apps.jobs.models import Move
-from apps.jobs.services import cancel_job, hold_job
-from apps.ledger.intervals import node_seen
+from apps.jobs.services import cancel_job, hold_job, release_job
+from apps.ledger.intervals import close_holds, node_seen, open_holds
 from apps.scheduling.models import Standing
 from tests.console import ledgered
 from tests.console.ledgered import amount, table_of, text_of
@@ -236,5 +238,93 @@ def test_any_name_is_cut_isolated_and_escaped(observed, make_job, as_user, name)
 def test_the_page_asks_few_questions(waiting, as_user, django_assert_max_num_queries):
     client = as_user("alice")
 
-    with django_assert_max_num_queries(20):
+    with django_assert_max_num_queries(15):
         client.get(f"/jobs/{waiting.pk}/")
+
+
+def test_a_job_of_many_turns_is_told_in_as_few_questions(
+    waiting, make_job, observed, as_user, now, django_assert_max_num_queries
+):
+    nodes = ledgered.nodes_of(observed)
+    first = make_job("first", "vision", place=3)
+    verdict = {"code": "reserved", "detail": {"for": first.pk, "until_us": to_us(now)}}
+    job = make_job("again", "nlp/alignment", place=4, verdict=verdict)
+    for hours in (5, 4, 3):
+        since = now - timedelta(hours=hours)
+        ledgered.hold(job, [(0, nodes[0])], at=since, until=since + timedelta(minutes=30),
+                      outcome="timed_out")  # fmt: skip
+    ledgered.run(observed, job, nodes, at=now - timedelta(hours=2), until=now - timedelta(hours=1))
+    job.state, job.ended_at, job.outcome, job.attempt_number = "PENDING", None, "", 2
+    job.save()
+
+    client = as_user("alice")
+    with django_assert_max_num_queries(15):
+        told = text_of(client.get(f"/jobs/{job.pk}/"))
+
+    assert told.count("Gang wait 4.00 GPUh, $10.00.") == 3
+    assert "4 jobs are ahead" in told
+
+
+def test_slices_are_told_as_slices_and_as_the_part_of_a_gpu_they_are(observed, make_job, as_user):
+    mig = Pool.objects.create(
+        cluster=observed.cluster, name="mig", fraction_numerator=1, fraction_denominator=7
+    )
+    shape = {"size": 1, "min_size": 1, "gpus_per_member": 3, "pool": mig}
+    job = make_job("small", "nlp", place=0, verdict={"needed": 3, "available": 0}, **shape)
+
+    told = text_of(as_user("admin").get(f"/jobs/{job.pk}/"))
+
+    assert "small waits. Needs 3 slices; 0 are free." in told
+    assert "3 slices (0.43 GPU), no limit" in told
+    queue = text_of(as_user("admin").get("/queue/?pool=mig"))
+    assert "1 job waits for 3 mig slices." in queue
+    assert "1 job waits for 0.4 GPUs." in text_of(as_user("admin").get("/queue/"))
+
+
+def test_a_reservation_that_goes_on_says_so_and_counts_once(observed, make_job, as_user, now):
+    job, nodes = make_job("gang", place=0), ledgered.nodes_of(observed)
+    held = ledgered.hold(job, [(0, nodes[0])], at=now - timedelta(minutes=30))
+    close_holds(held, at_us=to_us(now - timedelta(minutes=20)))
+    again = now - timedelta(minutes=15)
+    open_holds(held, [(0, nodes[0]), (1, nodes[1])], at_us=to_us(again))
+    Move.objects.create(job=job, at=again, before="PENDING", after="RESERVING", attempt_number=1,
+                        what="reserved", detail={"held": 2, "size": 4})  # fmt: skip
+
+    told = text_of(as_user("admin").get(f"/jobs/{job.pk}/"))
+
+    assert "Attempt 1 reserves room for 1 of 4 members. Gang wait 5.33 GPUh, $13.33." in told
+    assert "Attempt 1 holds room again for 2 of 4 members and waits for the rest." in told
+    assert told.count("Gang wait") == 1
+
+
+def test_a_job_held_or_released_since_the_newest_tick_is_not_told_what_that_said(
+    waiting, as_user, observed, now
+):
+    client, url = as_user("alice"), f"/jobs/{waiting.pk}/"
+    hold_job(waiting, by=observed.people["alice"], now=now + timedelta(seconds=1), reason="a pause")
+
+    told = text_of(client.get(url))
+    assert "sft is on hold by alice since" in told
+    assert "are free" not in told
+
+    waiting.verdict.code = "held"
+    waiting.verdict.save()
+    waiting.refresh_from_db()
+    release_job(waiting, by=observed.people["alice"], now=now + timedelta(seconds=2))
+    told = text_of(client.get(url))
+    assert "sft was released after the newest tick; the next decides." in told
+    assert "Release it and it can run" not in told
+
+
+def test_instants_in_a_reason_are_written_as_the_page_writes_them(observed, make_job, as_user, now):
+    until = now + timedelta(minutes=40)
+    first = make_job("first", "nlp", place=0)
+    detail = {"for": first.pk, "until_us": to_us(until)}
+    job = make_job("later", "nlp", place=1, verdict={"code": "reserved", "detail": detail})
+    client = as_user("alice")
+
+    page = client.get(f"/jobs/{job.pk}/").context["answer"]
+
+    assert f"until {show.instant(until, now=now)}, and this job would delay it" in page
+    machine = client.get(f"/jobs/{job.pk}.json").json()["job"]["answer"]
+    assert f"until {show.iso(until)}, and" in machine

@@ -151,6 +151,19 @@ def test_the_rows_for_machines_are_those_of_the_page(busy, as_user):
     assert facts["rows"][0]["state"] == "busy"
 
 
+def test_the_rows_of_the_figure_are_its_hours(busy, as_user):
+    client = as_user("admin")
+    page = client.get("/?busy=yes")
+
+    rows = client.get(page.context["hours_json"]).json()["rows"]
+    lines = client.get(page.context["hours_csv"]).getvalue().decode().splitlines()
+
+    assert lines[0] == "from,until,state,gpus"
+    assert len(lines) == len(rows) + 1 == 24 * 7 + 1
+    newest = [row for row in rows if row["until"] == rows[-1]["until"]]
+    assert sum(row["gpus"] for row in newest) == 32
+
+
 def test_the_page_asks_few_questions(busy, as_user, django_assert_max_num_queries):
     client = as_user("admin")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ MakeJob = Callable[..., Job]
 def text_of(client: Client, url: str = "/queue/") -> str:
     answer = client.get(url)
     assert answer.status_code == 200, answer.content[:500]
-    return answer.content.decode()
+    return answer.content.decode().replace("\N{NO-BREAK SPACE}", " ")
 
 
 def rows_of(client: Client, url: str = "/queue.json") -> list[dict[str, Any]]:
@@ -52,6 +53,17 @@ def test_an_admin_sees_every_row_with_its_name_reason_and_link(
         assert job.name in html
     assert "3 jobs wait for 96 GPUs." in html
     assert "Needs <b>32 GPUs; 0 are free</b>" in html
+
+
+def test_the_only_job_that_waits_is_not_the_first_of_several(
+    as_user: AsUser, make_job: MakeJob
+) -> None:
+    make_job("others", "vision", place=0)
+    make_job("lonely", "nlp", place=1)
+
+    told = re.sub("<[^>]*>", "", text_of(as_user("alice")))
+
+    assert "1 job of nlp waits for 32 GPUs. It is lonely, 2nd in line." in told
 
 
 def test_a_lead_is_told_of_others_their_size_and_place_alone(

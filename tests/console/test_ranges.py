@@ -52,6 +52,22 @@ def test_a_day_has_as_many_hours_as_the_zone_gives_it(day, hours):
     assert len(bars) == hours
 
 
+@pytest.mark.parametrize("seconds", [0, 12])
+def test_an_hour_is_cut_into_minutes(seconds):
+    until = to_us(datetime(2026, 3, 12, 13, 5, seconds, tzinfo=UTC))
+
+    bars = ranges.buckets(until - HOUR_US, until, ZURICH)
+
+    assert len(bars) == (61 if seconds else 60)
+    assert [bars[0].since_us, bars[-1].until_us] == [until - HOUR_US, until]
+    assert all(bar.since_us % ranges.MINUTE_US == 0 for bar in bars[1:])
+    assert [bar.tick for bar in bars if bar.tick] == [
+        "13:10", "13:20", "13:30", "13:40", "13:50", "14:00"
+    ]  # fmt: skip
+    assert bars[1].label.startswith("Thu 12 Mar 13:06 – 13:07")
+    assert ranges.step_words(until - HOUR_US, until) == "minute"
+
+
 def test_an_hour_that_comes_twice_is_two_bars_with_different_labels():
     now = to_us(datetime(2026, 11, 5, tzinfo=UTC))
     span = ranges.period("day", now_us=now, zone=NEW_YORK, start=date(2026, 11, 1))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from types import SimpleNamespace
 
 import pytest
 
-from apps.backends.models import Node, NodeState
+from apps.backends.models import Node, NodeState, Pool
 from apps.console.room import Room, room_in
+from apps.console.units import unit_of
 from apps.ledger.models import Interval
 
 
@@ -29,6 +31,19 @@ def test_what_is_free_is_what_is_left(world: SimpleNamespace, django_assert_num_
 
     assert room == Room(up=24, used=8, held=4, foreign=2)
     assert room.free == 10
+
+
+def test_slices_count_as_the_part_of_a_gpu_they_are(world: SimpleNamespace) -> None:
+    slices = Pool.objects.create(
+        cluster=world.cluster, name="mig", fraction_numerator=1, fraction_denominator=7
+    )
+    Node.objects.create(
+        cluster=world.cluster, pool=slices, name="mig-01", gpus=7, state_since=world.tick.at
+    )
+
+    assert room_in([world.pool, slices]).free == 33
+    assert unit_of([world.pool, slices]).counted(Fraction(33)) == "33 GPUs"
+    assert unit_of([slices]).counted(room_in([slices]).free) == "7 slices"
 
 
 @pytest.mark.django_db

@@ -70,6 +70,9 @@ def test_the_list_is_worst_first_and_its_total_is_exact(gangs, as_user):
     assert rows[-1][2:] == ["32,056", "8.90", "$22.26"]
     assert rows[1][1].endswith("Timed out")
     assert "so far" in rows[2][4]
+    assert [row[2] for row in rows[1:-1]] == [
+        "4 × 8 16 of 32 held", "4 × 8 8 of 32 held", "9 × 1 8 held"
+    ]  # fmt: skip
 
 
 def test_the_gang_that_waits_now_is_drawn_unless_another_is_asked_for(gangs, as_user):
@@ -197,11 +200,25 @@ def test_without_a_price_gpu_time_is_shown_and_never_a_zero(world, make_job, as_
     assert "$" not in text_of(as_user("admin").get(f"/jobs/{job.pk}/waterfall/"))
 
 
-def test_the_page_asks_few_questions(gangs, as_user, django_assert_max_num_queries):
-    client = as_user("admin")
+@pytest.mark.parametrize("who", ["admin", "alice"])
+@pytest.mark.parametrize("drawn", ["waits", "story"])
+def test_the_page_asks_few_questions(gangs, as_user, django_assert_max_num_queries, who, drawn):
+    client = as_user(who)
 
-    with django_assert_max_num_queries(18):
-        client.get("/waterfall/")
+    with django_assert_max_num_queries(15):
+        page = client.get(f"/waterfall/?job={gangs[drawn].pk}")
+
+    assert page.context["drawn"].job == gangs[drawn]
+
+
+@pytest.mark.parametrize("drawn", ["waits", "story"])
+def test_the_page_of_one_gang_asks_few_questions(
+    gangs, as_user, django_assert_max_num_queries, drawn
+):
+    client = as_user("alice")
+
+    with django_assert_max_num_queries(15):
+        client.get(f"/jobs/{gangs[drawn].pk}/waterfall/")
 
 
 def test_the_story_is_played_in_the_demo_by_who_leads(observed, as_user, settings):

@@ -68,6 +68,10 @@ def test_every_code_has_a_sentence_even_without_facts(reason: Reason) -> None:
             "On hold by Mira Okafor since 11:20. Release it and it can run.",
         ),
         (
+            {"code": "placement", "needed": 128, "available": 143, "held": 112, "reserves": True},
+            "Holds 112 of 128 GPUs; 16 to go.",
+        ),
+        (
             {"code": "weightless", "tenant": "guest"},
             "guest has weight 0: it runs only when nobody else asks.",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -29,6 +30,15 @@ def dash(reason: str = "not applicable") -> SafeString:
 def null(reason: str = "not applicable") -> SafeString:
     """Write ``–`` with its reason: ``{% null "not started yet" %}``."""
     return dash(reason)
+
+
+UNIT = re.compile(r"(?<=\d) (?=(?:s|min|h|d|GPUs?|GPUh|GPU-s|slices?)\b)")
+
+
+@register.filter(is_safe=True)
+def unbroken(value: str) -> str:
+    """Keep a number and its unit on one line."""
+    return UNIT.sub("\N{NO-BREAK SPACE}", value)
 
 
 @register.filter
