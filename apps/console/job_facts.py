@@ -28,6 +28,9 @@ NO_START = {
     "never_fits": "it never fits",
     "paused": "its tenant is paused",
     "no_nodes": "the pool has no usable node",
+    "guarantee": "it stays within a guarantee",
+    "leaving": "once those it waits for have left",
+    "deferred": "it may evict, but later",
 }
 STUCK = frozenset({"held", "paused", "never_fits", "dependency"})
 STARTS_ITSELF = "Nothing about it is broken: it starts by itself."
@@ -78,7 +81,13 @@ class JobFacts:
 
     @cached_property
     def why(self) -> dict[str, Any] | None:
-        return explain(self.job, self.viewer.user) if self.job.state in WAITING else None
+        if self.job.state not in WAITING:
+            return None
+        return explain(self.job, self.viewer.user, self.when)
+
+    def when(self, at: datetime) -> str:
+        """Write an instant beside this job."""
+        return show.instant(at, now=self.at, style="seconds")
 
     @cached_property
     def money(self) -> bool:

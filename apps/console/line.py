@@ -48,7 +48,7 @@ STATES = (
 )
 REASONS = (
     "held", "dependency", "begin_time", "paused", "never_fits", "no_nodes", "weightless",
-    "ceiling", "capacity", "placement", "reserved",
+    "guarantee", "leaving", "deferred", "ceiling", "capacity", "placement", "reserved",
 )  # fmt: skip
 SORTS = ("priority", "waiting", "gpus")
 

@@ -42,6 +42,8 @@ NOTES = {
     "guarantee": "stays within a guarantee",
     "begin_time": "not before its begin time",
     "no_nodes": "no usable node",
+    "leaving": "once its victims have left",
+    "deferred": "it may evict, but later",
 }
 
 

@@ -37,7 +37,11 @@ NO_ESTIMATE = {
     "no_nodes": "no node is up",
     "weightless": "weight 0",
     "ceiling": "ceiling",
+    "guarantee": "stays within a guarantee",
+    "leaving": "once victims have left",
+    "deferred": "may evict later",
 }
+SECONDS_MATTER = frozenset({"leaving", "deferred"})
 BATCH = 500
 
 
@@ -138,8 +142,9 @@ class QueuePage(Page):
         clocks = self._clocks()
 
         def when(job: Job) -> Callable[[datetime], str]:
-            now = clocks[job.cluster_id].now()
-            return lambda at: show.instant(at, now=now)
+            now, verdict = clocks[job.cluster_id].now(), line.verdict_on(job)
+            style = "seconds" if verdict is not None and verdict.code in SECONDS_MATTER else ""
+            return lambda at: show.instant(at, now=now, style=style)
 
         reasons = linked_reasons(told, self.viewer, when) if asked.waits else {}
         many = len(self.scope.clusters) > 1
