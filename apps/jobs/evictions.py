@@ -11,15 +11,12 @@ from apps.accounts.models import User
 from apps.common.errors import Conflict
 from apps.jobs.models import Attempt, Eviction, Job
 from apps.jobs.moves import note
-from apps.jobs.states import EvictionMode
-
-ASKED = (EvictionMode.CHECKPOINT, EvictionMode.SHRINK)
-"""Modes that wait for the victim: a kill saves nothing, a demotion ends nothing."""
+from apps.jobs.states import ASKED
 
 
 def _open(job: Job) -> Eviction | None:
     """Return the eviction of a job that goes on and waits for the victim."""
-    rows = Eviction.objects.filter(job=job, ended_at__isnull=True, mode__in=ASKED)
+    rows = Eviction.objects.filter(job=job, ended_at__isnull=True, mode__in=sorted(ASKED))
     return rows.select_related("attempt").order_by("-id").first()
 
 
