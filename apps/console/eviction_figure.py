@@ -145,7 +145,7 @@ def _bucket(start_us: int, end_us: int, place: int, many: int, zone: ZoneInfo) -
     local = from_us(start_us).astimezone(zone)
     label = ranges.label_of(start_us, end_us, zone)
     if many <= LABELLED:
-        return Bucket(start_us, end_us, label, f"{local:%a} {local.day}")
+        return Bucket(start_us, end_us, label, f"{local:%a}<br>{local.day}")
     last = many - 1 - place
     tick = f"{local:%H:%M}" if many <= 26 else f"{local.day} {local:%b}"
     return Bucket(start_us, end_us, label, "" if last % EACH else tick)
@@ -173,8 +173,15 @@ def figure_of(bars: Sequence[Bar], modes: Sequence[str]) -> Figure:
         )
         for bar in bars
     ]
-    sums = [show.decimals(bar.total, 1) if bar.total else "" for bar in bars] if few else []
+    sums = [_sum(bar.total) for bar in bars] if few else []
     return charts.stacked(columns, modes, axis_title="", known=MODES, sums=sums)
+
+
+def _sum(lost: Fraction) -> str:
+    """Write what stands above a bar; a little is not nothing."""
+    if not lost:
+        return ""
+    return show.decimals(lost, 1) if lost >= Fraction(1, 20) else "< 0.1"
 
 
 def _words(lost: Fraction, count: int) -> str:

@@ -17,7 +17,7 @@ from apps.console.people import Told, Viewer
 from apps.jobs.eviction_facts import Stood, loss_of, stood, team_told, tenants_in
 from apps.jobs.eviction_words import how_it_left
 from apps.jobs.models import Eviction, Job
-from apps.jobs.states import ASKED, EvictionOutcome
+from apps.jobs.states import ASKED, EvictionMode, EvictionOutcome
 
 NOT_KNOWN = "known once it has left"
 NOT_TOLD = "what another team lost is told in GPU-hours"
@@ -35,6 +35,15 @@ class Countdown:
         """Return what is left, in words."""
         return f"{show.duration(self.seconds)} left" if self.seconds else "any moment now"
 
+    @property
+    def html(self) -> SafeString:
+        """Return the words as what static/js/countdown.js counts down, where the clock is ours."""
+        if not self.live:
+            return format_html('<span class="countdown">{}</span>', self.words)
+        return format_html(
+            '<span class="countdown" data-countdown="{}">{}</span>', self.seconds, self.words
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -42,7 +51,9 @@ class Line:
 
     id: int
     url: str
-    at: datetime
+    clock: str
+    day: str
+    iso: str
     victim: Told
     victim_note: str
     beneficiary: Told
@@ -89,7 +100,7 @@ def side_note(viewer: Viewer, job: Job, gpus: int) -> str:
     return f"{show.cut(job.tenant.path)} · {size}" if seen else size
 
 
-def team_words(viewer: Viewer, side: Stood | None, paths: dict[int, str]) -> str:
+def team_words(viewer: Viewer, side: Stood | None, paths: Mapping[int, str]) -> str:
     """Return whose figures a standing has, and what they were entitled to."""
     if side is None or side.tenant_id not in paths:
         return ""
@@ -99,13 +110,19 @@ def team_words(viewer: Viewer, side: Stood | None, paths: dict[int, str]) -> str
     return f"{team}, entitled to {show.whole(side.entitlement)}"
 
 
-def lines_of(evictions: Sequence[Eviction], viewer: Viewer, *, money: bool) -> list[Line]:
-    """Return evictions as lines; one query, ``with_sides`` has loaded the rest."""
-    paths = tenants_in(evictions)
-    return [line_of(one, viewer, paths, money=money) for one in evictions]
+def lines_of(
+    evictions: Sequence[Eviction],
+    viewer: Viewer,
+    *,
+    money: bool,
+    paths: Mapping[int, str] | None = None,
+) -> list[Line]:
+    """Return evictions as lines; ``with_sides`` has loaded all but ``paths``, which are one query."""
+    known = tenants_in(evictions) if paths is None else paths
+    return [line_of(one, viewer, known, money=money) for one in evictions]
 
 
-def line_of(eviction: Eviction, viewer: Viewer, paths: dict[int, str], *, money: bool) -> Line:
+def line_of(eviction: Eviction, viewer: Viewer, paths: Mapping[int, str], *, money: bool) -> Line:
     """Return one eviction as a line; ``paths`` are of the tenants in its standings."""
     side = stood(eviction, "victim")
     loss = loss_of(eviction)
@@ -117,11 +134,15 @@ def line_of(eviction: Eviction, viewer: Viewer, paths: dict[int, str], *, money:
             cost, cost_why = (
                 ("", "no price") if loss.money is None else (show.money(loss.money), "")
             )
+    now = eviction.cluster.now()
+    local, today = eviction.at.astimezone(show.zone()), now.astimezone(show.zone()).date()
     exceeded = eviction.outcome == EvictionOutcome.GRACE_EXCEEDED
     return Line(
         id=eviction.pk,
         url=reverse("console:eviction", args=[eviction.pk]),
-        at=eviction.at,
+        clock=f"{local:%H:%M:%S}",
+        day="Today" if local.date() == today else show.instant(eviction.at, now=now, style="date"),
+        iso=show.iso(eviction.at),
         victim=viewer.told(eviction.job),
         victim_note=side_note(viewer, eviction.job, eviction.gpus),
         beneficiary=viewer.told(eviction.beneficiary),
@@ -150,6 +171,12 @@ def job_link(told: Told) -> SafeString:
     return format_html('<a href="{}">{}</a>', told.url, shown_name(told.text))
 
 
+def known_side(eviction: Eviction, paths: Mapping[int, str]) -> Stood | None:
+    """Return where the victim's team stood, if that team is still known."""
+    side = stood(eviction, "victim")
+    return side if side is not None and side.tenant_id in paths else None
+
+
 def filled(
     template: str, eviction: Eviction, viewer: Viewer, paths: Mapping[int, str], *, html: bool
 ) -> str:
@@ -165,6 +192,17 @@ def filled(
             template, victim=job_link(victim), beneficiary=job_link(taker), team=team
         )
     return template.format(victim=victim.text, beneficiary=taker.text, team=team)
+
+
+def leaving_words(eviction: Eviction, viewer: Viewer) -> SafeString:
+    """Say for whom a victim leaves and by when, as a row of the line does."""
+    taker = job_link(viewer.told(eviction.beneficiary))
+    left = countdown_of(eviction)
+    if left is None:
+        verb = "Being demoted" if eviction.mode == EvictionMode.DEMOTE else "Being stopped"
+        return format_html("{} for {}.", verb, taker)
+    by = clock(eviction)(eviction.leave_by)
+    return format_html("Asked to leave for {}; leaves by {}: {}.", taker, by, left.html)
 
 
 def open_evictions_of(jobs: Iterable[int]) -> dict[int, Eviction]:

@@ -16,7 +16,7 @@ from apps.common import show
 from apps.console import eviction_record as record
 from apps.console.eviction_export import columns as export_columns
 from apps.console.eviction_export import exact, rows
-from apps.console.eviction_rows import clock, countdown_of, filled, tells_money
+from apps.console.eviction_rows import clock, countdown_of, filled, known_side, tells_money
 from apps.console.marks import Tile
 from apps.console.money_seen import sees_money
 from apps.console.pages import Crumb, Export, Foot, Page, PageInfo
@@ -29,7 +29,6 @@ from apps.jobs.eviction_facts import (
     candidates_of,
     either_side,
     loss_of,
-    stood,
     tenants_in,
     with_sides,
 )
@@ -122,9 +121,7 @@ class EvictionPage(Page):
 
     def answer(self, *, html: bool) -> str:
         """Return the sentence of what happened."""
-        side = stood(self.eviction, "victim")
-        known = side if side is not None and side.tenant_id in self.paths else None
-        template = happened(self.eviction, known)
+        template = happened(self.eviction, known_side(self.eviction, self.paths))
         return filled(template, self.eviction, self.viewer, self.paths, html=html)
 
     def cost_words(self, *, html: bool) -> str:

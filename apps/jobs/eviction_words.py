@@ -12,7 +12,7 @@ from apps.common import show
 from apps.common.time import MICROSECOND
 from apps.jobs.eviction_facts import Loss, Stood, lost_seconds
 from apps.jobs.models import Eviction
-from apps.jobs.states import EvictionMode, EvictionOutcome
+from apps.jobs.states import ASKED, EvictionMode, EvictionOutcome
 
 When = Callable[[datetime], str]
 """How an instant is written where the sentence will stand."""
@@ -74,13 +74,31 @@ def happened(eviction: Eviction, stood: Stood | None) -> str:
 
     ``stood`` is the victim's side; without it nothing is said of what its team held.
     """
+    return f"{{victim}} {_verb(eviction)} {_for_whom(eviction, stood)}"
+
+
+def asked(eviction: Eviction, stood: Stood | None) -> str:
+    """Return what a victim was asked, as ``happened`` but whatever came of it."""
+    mode = EvictionMode(eviction.mode)
+    verb = {
+        EvictionMode.KILL: "Stopped",
+        EvictionMode.CHECKPOINT: "Asked to leave",
+        EvictionMode.DEMOTE: "Demoted",
+        EvictionMode.SHRINK: f"Asked to give up {show.counted(eviction.members, 'member')}",
+    }[mode]
+    grace = grace_of(eviction)
+    given = f" Grace {show.duration(grace)}." if grace and mode in ASKED else ""
+    return f"{verb} {_for_whom(eviction, stood)}{given}"
+
+
+def _for_whom(eviction: Eviction, stood: Stood | None) -> str:
     because = ", whose class is higher" if eviction.rule == "priority" else ""
     held = ""
     if stood is not None and stood.before is not None:
         held = f": {{team}} held {show.whole(stood.before)}"
         if stood.entitlement is not None:
             held += f" and was entitled to {show.whole(stood.entitlement)}"
-    return f"{{victim}} {_verb(eviction)} by {eviction.rule} for {{beneficiary}}{because}{held}."
+    return f"by {eviction.rule} for {{beneficiary}}{because}{held}."
 
 
 def _verb(eviction: Eviction) -> str:

@@ -319,7 +319,7 @@ def explain(job: Job, user: User, when: reasons.When = reasons.iso) -> dict[str,
     verdict = (
         Verdict.objects.filter(job=job)
         .select_related(
-            "job__tenant", "job__pool", "job__priority_class", "cluster", "job__held_by"
+            "job__tenant__parent", "job__pool", "job__priority_class", "cluster", "job__held_by"
         )
         .first()
     )
