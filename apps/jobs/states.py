@@ -61,6 +61,10 @@ class EvictionMode(models.TextChoices):
     SHRINK = "shrink"
 
 
+ASKED = frozenset({EvictionMode.CHECKPOINT, EvictionMode.SHRINK})
+"""Modes that wait for the victim: a kill saves nothing, a demotion ends nothing."""
+
+
 class EvictionOutcome(models.TextChoices):
     """How an eviction ended; a victim that ended by itself says how.
 

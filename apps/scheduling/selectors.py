@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,12 @@ AHEAD_SHOWN = 20
 TERM_NAMES = ("fair_share", "age", "size", "queue", "class", "boost", "nice")
 
 
+ROOM_CODES = ("capacity", "placement", "reserved", "no_nodes", "leaving", "deferred")
+EXPLAINED = (
+    "tenant", "for", "for_id", "jobs", "job_ids", "until", "most", "domain", "who", "since", "what",
+)  # fmt: skip
+
+
 def verdicts_on(clusters: Iterable[Cluster]) -> QuerySet[Verdict]:
     """Return the newest verdicts of clusters with their jobs, as sorted."""
     rows = Verdict.objects.filter(
@@ -41,13 +48,36 @@ def _ids(verdicts: Iterable[Verdict], key: str) -> set[int]:
     return {v.detail[key] for v in verdicts if key in v.detail}
 
 
+def _others(verdicts: Iterable[Verdict]) -> set[int]:
+    """Return the jobs that verdicts name: whom room is held for, and who leaves."""
+    leaving = {job for v in verdicts for job in v.detail.get("jobs", ())}
+    return _ids(verdicts, "for") | leaving
+
+
+SPELLED_OUT = 3
+"""Jobs that leave are named up to so many; their number is told beyond."""
+
+
+def _together(names: Sequence[str]) -> list[str]:
+    """Return names with equal ones told once: ``2 jobs of vision``, as nobody is named there."""
+    if len(names) > SPELLED_OUT or len(set(names)) == len(names):
+        return list(names)
+    counts = Counter(names)
+    return [
+        f"{count} jobs{name.removeprefix('a job')}"
+        if count > 1 and name.startswith("a job ")
+        else name
+        for name, count in counts.items()
+    ]
+
+
 def facts_of(verdicts: Sequence[Verdict], user: User) -> dict[int, dict[str, Any]]:
     """Return what each verdict's reason carries, with the names ``user`` may read, by job id.
 
     At most three queries for any number of verdicts; ``verdict.job`` is loaded with its pool.
     """
     tenants = dict(Tenant.objects.filter(pk__in=_ids(verdicts, "tenant")).values_list("id", "path"))
-    holders = Job.objects.filter(pk__in=_ids(verdicts, "for")).select_related("tenant")
+    holders = Job.objects.filter(pk__in=_others(verdicts)).select_related("tenant")
     names = names_for(user, holders)
     visible = set(jobs_visible_to(user).filter(pk__in=names).values_list("pk", flat=True))
     found: dict[int, dict[str, Any]] = {}
@@ -69,6 +99,11 @@ def facts_of(verdicts: Sequence[Verdict], user: User) -> dict[int, dict[str, Any
         if "for" in detail:
             facts["for"] = names.get(detail["for"], "an earlier gang")
             facts["for_id"] = detail["for"] if detail["for"] in visible else None
+        if "jobs" in detail:
+            told = [job for job in detail["jobs"] if job in names]
+            facts["jobs"] = _together([names[job] for job in told])
+            if len(facts["jobs"]) == len(told):
+                facts["job_ids"] = [job if job in visible else None for job in told]
         if "until_us" in detail:
             facts["until"] = from_us(detail["until_us"])
         for key in ("most", "domain", "held"):
@@ -150,14 +185,17 @@ def _chain(tenant: Tenant) -> list[Tenant]:
 
 
 def _gates(
-    verdict: Verdict, job: Job, facts: Mapping[str, Any], standings: Mapping[int, Standing]
+    verdict: Verdict,
+    job: Job,
+    facts: Mapping[str, Any],
+    standings: Mapping[int, Standing],
+    sentence: str,
 ) -> list[dict[str, Any]]:
     """Return every gate between a job and its start: what it needs, what there is."""
     gpus, pool = job.gpus, job.pool.name
-    sentence = reasons.sentence(facts)
     held = verdict.code in ("held", "dependency", "begin_time", "paused")
     gates: list[dict[str, Any]] = []
-    room = verdict.code in ("capacity", "placement", "reserved", "no_nodes")
+    room = verdict.code in ROOM_CODES
     gates.append(
         {
             "gate": "Room",
@@ -167,6 +205,16 @@ def _gates(
             "note": sentence if room else "",
         }
     )
+    if verdict.code == "guarantee":
+        gates.append(
+            {
+                "gate": f"Guarantee of {facts.get('tenant') or job.tenant.path}",
+                "ok": False,
+                "needs": verdict.needed,
+                "available": verdict.available,
+                "note": sentence,
+            }
+        )
     for tenant in _chain(job.tenant):
         standing = standings.get(tenant.pk)
         quota = {} if standing is None else standing.pools.get(pool, {})
@@ -262,15 +310,16 @@ def standings_on(cluster: Cluster) -> dict[int, Standing]:
     return {row.tenant_id: row for row in rows}
 
 
-def explain(job: Job, user: User) -> dict[str, Any] | None:
+def explain(job: Job, user: User, when: reasons.When = reasons.iso) -> dict[str, Any] | None:
     """Return all that the newest tick can say of a waiting job, or None before it has.
 
-    Other tenants are named as DOMAIN 22 allows ``user`` to see them.
+    Other tenants are named as DOMAIN 22 allows ``user`` to see them; ``when`` writes the instants
+    of its sentence.
     """
     verdict = (
         Verdict.objects.filter(job=job)
         .select_related(
-            "job__tenant", "job__pool", "job__priority_class", "cluster", "job__held_by"
+            "job__tenant__parent", "job__pool", "job__priority_class", "cluster", "job__held_by"
         )
         .first()
     )
@@ -281,15 +330,16 @@ def explain(job: Job, user: User) -> dict[str, Any] | None:
     facts = facts_of([verdict], user)[job.pk]
     ahead, count = ahead_of(verdict, user)
     facts["ahead_count"] = count
+    sentence = reasons.sentence(facts, when)
     tick = Tick.objects.filter(pk=verdict.tick_id).values_list("at", flat=True).first()
     answer = {
         "tick_id": verdict.tick_id,
         "at": tick,
         "code": verdict.code,
-        "sentence": reasons.sentence(facts),
+        "sentence": sentence,
         "needed": verdict.needed,
         "available": verdict.available,
-        "gates": _gates(verdict, verdict.job, facts, standings),
+        "gates": _gates(verdict, verdict.job, facts, standings, sentence),
         "terms": _terms(verdict, verdict.job, policy, standings.get(job.tenant_id)),
         "priority": verdict.priority,
         "position": verdict.position + 1,
@@ -298,7 +348,7 @@ def explain(job: Job, user: User) -> dict[str, Any] | None:
         "standings": siblings_of(verdict.job, standings),
         "forecast": forecast_of(verdict),
     }
-    for key in ("tenant", "for", "for_id", "until", "most", "domain", "who", "since", "what"):
+    for key in EXPLAINED:
         if key in facts:
             answer[key] = facts[key]
     if verdict.code not in AHEAD_CODES:
