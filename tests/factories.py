@@ -8,8 +8,9 @@ from typing import Any
 from apps.accounts.models import User
 from apps.accounts.services import issue_token
 from apps.backends.models import Cluster, Node, Pool
-from apps.jobs.models import Job
+from apps.jobs.models import Attempt, Eviction, Job
 from apps.jobs.services import JobSpec, submit_job
+from apps.jobs.states import LEFT, EvictionOutcome, JobState
 from apps.tenants.models import Tenant
 from apps.tenants.services import add_member, create_tenant
 
@@ -67,6 +68,80 @@ def make_job(
     spec = JobSpec(tenant=tenant, cluster=pool.cluster, pool=pool, **asked)
     job, _ = submit_job(spec, by=by, now=NOW + timedelta(minutes=minutes))
     return job
+
+
+def make_eviction(
+    victim: Job,
+    beneficiary: Job,
+    *,
+    at: datetime = NOW,
+    ran: timedelta = timedelta(hours=1),
+    grace: timedelta = timedelta(seconds=120),
+    took: timedelta = timedelta(seconds=38),
+    **columns: Any,
+) -> Eviction:
+    """An eviction as ticks write it: of a job that ran, asked at ``at``; with an outcome it is over.
+
+    The victim then leaves, or is where that outcome leaves it: in line again, or running on.
+    """
+    outcome = columns.get("outcome", "")
+    attempt, _ = Attempt.objects.get_or_create(
+        job=victim,
+        number=victim.attempt_number,
+        defaults={"created_at": at - ran, "launched_at": at - ran, "started_at": at - ran},
+    )
+    ended = at + took if outcome else None
+    values: dict[str, Any] = {
+        "cluster": victim.cluster, "attempt": attempt, "job": victim, "beneficiary": beneficiary,
+        "beneficiary_attempt": beneficiary.attempt_number, "tick_id": 90_412, "rule": "reclaim",
+        "mode": "checkpoint", "at": at, "leave_by": at + grace, "members": victim.size,
+        "gpus": victim.gpus, "asked_at": at, "ended_at": ended,
+        "lost_gpu_us": 0 if outcome else None, "lost_micros": 0 if outcome else None,
+        "standings": _standings(victim, beneficiary),
+        "considered": [
+            {"job": victim.pk, "tenant": victim.tenant_id, "gpus": victim.gpus,
+             "lost_gpu_us": 0, "passed": "chosen"},
+        ],
+    }  # fmt: skip
+    eviction = Eviction.objects.create(**(values | columns))
+    _leave(attempt, eviction)
+    return eviction
+
+
+def _standings(victim: Job, beneficiary: Job) -> dict[str, Any]:
+    """The victim's team holds 24 and is entitled to 16, the other's holds nothing."""
+    sides = {
+        "victim": (victim, 24, -victim.gpus),
+        "beneficiary": (beneficiary, 0, beneficiary.gpus),
+    }
+    return {
+        name: {
+            "tenant": job.tenant_id, "share": 0.5, "usage_share": 0.65, "level": 0.77,
+            "pool": {"guarantee": 8, "ceiling": None, "used": used, "entitlement": 16,
+                     "borrowed": max(0, used - 8), "over_quota": 0},
+            "after": {"used": used + change},
+        }
+        for name, (job, used, change) in sides.items()
+    }  # fmt: skip
+
+
+def _leave(attempt: Attempt, eviction: Eviction) -> None:
+    """Put a victim where its eviction leaves it."""
+    job, outcome = attempt.job, eviction.outcome
+    stays = ("", EvictionOutcome.DEMOTED, EvictionOutcome.SHRUNK, EvictionOutcome.STAYED)
+    if outcome not in stays:
+        attempt.ended_at, attempt.outcome = eviction.ended_at, "evicted"
+        attempt.save()
+    state = JobState.PREEMPTING if not outcome else JobState.RUNNING
+    number = job.attempt_number
+    if outcome in LEFT or outcome == EvictionOutcome.LOST:
+        state, number = JobState.PENDING, number + 1
+    elif outcome not in stays:
+        state = JobState.FAILED if outcome == "timed_out" else JobState(outcome.upper())
+    Job.objects.filter(pk=job.pk).update(
+        state=state, state_since=eviction.ended_at or eviction.at, attempt_number=number
+    )
+    job.refresh_from_db()
 
 
 def secret_of(user: User) -> str:

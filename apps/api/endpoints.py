@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
@@ -97,9 +97,12 @@ def paged(
     asked: dict[str, Any],
     *,
     descending: bool = False,
-    context: dict[str, Any] | None = None,
+    prepare: Callable[[list[Row]], Sequence[Any]] | None = None,
 ) -> Response:
-    """Answer one page of a list with the addresses of the pages beside it."""
+    """Answer one page of a list with the addresses of the pages beside it.
+
+    ``prepare`` makes of a page's rows what the form shows.
+    """
     page: Page[Row] = page_of(
         rows,
         size=asked["page_size"],
@@ -114,7 +117,7 @@ def paged(
             "count_capped": count.capped,
             "next": _address(request, "after", page.after),
             "previous": _address(request, "before", page.before),
-            "results": form(page.rows, many=True, context=context or {}).data,
+            "results": form(page.rows if prepare is None else prepare(page.rows), many=True).data,
         }
     )
 

@@ -23,12 +23,13 @@ from apps.api.endpoints import (
     visible_tenant,
 )
 from apps.api.errors import Forbidden, NotFound, shown
+from apps.api.evictions import Confirmation, EvictionShown, of_job, told
 from apps.api.serializers import LARGEST_ID, Flag, Instant, Paging, Strict, Text, WholeNumber
 from apps.api.why import ExplainShown, why_of
 from apps.backends.models import Cluster
 from apps.backends.services import request_tick
 from apps.common.errors import Invalid
-from apps.jobs import services
+from apps.jobs import evictions, services
 from apps.jobs.models import Attempt, Job, Member, TopologyChoice
 from apps.jobs.places import Place, find_place
 from apps.jobs.selectors import NeverFits, jobs_visible_to, may_cancel, may_hold, never_fits
@@ -183,6 +184,9 @@ class JobDetail(JobShown):
     depends_on = serializers.SerializerMethodField()
     workload = serializers.DictField()
     attempts = AttemptShown(many=True)
+    evictions = EvictionShown(
+        many=True, source="told_evictions", help_text="On either side; the newest 100."
+    )
 
     def get_depends_on(self, job: Job) -> list[int]:
         return sorted(needed.pk for needed in job.depends_on.all())
@@ -253,19 +257,26 @@ def listed(user: User) -> QuerySet[Job]:
     )
 
 
-def detailed(user: User, pk: str) -> Job:
-    """Return one job with all that is known of it; four queries.
+def one_job(user: User, pk: str, rows: QuerySet[Job] | None = None) -> Job:
+    """Return one job as a list shows it, out of these rows if given; one query.
 
     :raises NotFound: if there is none, or the caller may not know of it.
     """
+    job = (listed(user) if rows is None else rows).filter(pk=pk).first()
+    if job is None:
+        raise NotFound(f"There is no job {shown(pk)}.")
+    return job
+
+
+def detailed(user: User, pk: str) -> Job:
+    """Return one job with all that is known of it; six queries at most."""
     members = Member.objects.select_related("node").order_by("rank")
     attempts = Attempt.objects.order_by("number").prefetch_related(
         Prefetch("members", queryset=members)
     )
     rows = listed(user).prefetch_related("depends_on", Prefetch("attempts", queryset=attempts))
-    job = rows.filter(pk=pk).first()
-    if job is None:
-        raise NotFound(f"There is no job {shown(pk)}.")
+    job = one_job(user, pk, rows)
+    job.told_evictions = of_job(job, user)  # type: ignore[attr-defined]  # JobDetail shows it
     return job
 
 
@@ -451,6 +462,25 @@ class Jobs(Endpoint):
         return self._changed(job, user)
 
     @extend_schema(
+        operation_id="confirm_checkpoint",
+        summary="Confirm that an attempt that leaves has saved its work; safe to repeat",
+        request=Confirmation,
+        responses=EvictionShown,
+    )
+    @action(detail=True, methods=["post"], url_path="confirm-checkpoint")
+    def confirm_checkpoint(self, request: Request, pk: str) -> Response:
+        user, job = caller(request), one_job(caller(request), pk)
+        number = self.read(Confirmation, request)["attempt"]
+        if not may_cancel(user, job):
+            raise Forbidden(
+                f"Only its submitter or a lead of {job.tenant} may confirm for job {pk}."
+            )
+        now = job.cluster.now()
+        left = evictions.confirm_checkpoint(job, attempt_number=number, by=user, now=now)
+        request_tick(job.cluster)
+        return Response(EvictionShown(told(left, user)).data)
+
+    @extend_schema(
         operation_id="explain_job",
         summary="Explain why a job waits",
         responses=ExplainShown,
@@ -458,10 +488,7 @@ class Jobs(Endpoint):
     @action(detail=True)
     def explain(self, request: Request, pk: str) -> Response:
         user = caller(request)
-        job = listed(user).filter(pk=pk).first()
-        if job is None:
-            raise NotFound(f"There is no job {shown(pk)}.")
-        return Response(ExplainShown(why_of(job, user)).data)
+        return Response(ExplainShown(why_of(one_job(user, pk), user)).data)
 
     def _changed(self, job: Job, user: User) -> Response:
         request_tick(job.cluster)

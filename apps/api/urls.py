@@ -8,6 +8,7 @@ from rest_framework.routers import SimpleRouter
 from apps.api.clusters import Clusters
 from apps.api.docs import Docs, Document
 from apps.api.endpoints import Nowhere
+from apps.api.evictions import Evictions
 from apps.api.jobs import Jobs
 from apps.api.me import Me, Tokens
 from apps.api.queues import Queues
@@ -18,6 +19,7 @@ app_name = "api"
 router = SimpleRouter()
 router.trailing_slash = "/?"
 router.register("jobs", Jobs, basename="job")
+router.register("evictions", Evictions, basename="eviction")
 router.register("clusters", Clusters, basename="cluster")
 router.register("queues", Queues, basename="queue")
 router.register("tokens", Tokens, basename="token")

@@ -71,7 +71,7 @@ class ExplainShown(serializers.Serializer[Any]):
     why = WhyShown(allow_null=True, help_text="null: it does not wait, or no tick saw it yet.")
 
 
-FACTS = ("tenant", "for", "for_id", "until", "most", "domain", "who", "since", "what")
+FACTS = ("tenant", "for", "for_id", "jobs", "until", "most", "domain", "who", "since", "what")
 
 
 def why_of(job: Job, user: User) -> dict[str, Any]:

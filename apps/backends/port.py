@@ -61,6 +61,8 @@ class SeenAttempt:
     detail: str = ""
     checkpoint_at: datetime | None = None
     cluster_ref: str = ""
+    # When the last members of an elastic gang left; ``nodes`` are those that remain.
+    shrunk_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,21 @@ class Backend(Protocol):
 
     def stop(self, uid: str, *, now: datetime) -> None:
         """End an attempt; one that is gone already is success."""
+
+    def ask_to_leave(self, uid: str, *, until: datetime, now: datetime) -> None:
+        """Tell an attempt to save its work and go, by ``until`` at the latest.
+
+        It ends as stopped; asking again changes nothing, one that is gone is success.
+        """
+
+    def shrink(self, uid: str, *, keep: int, until: datetime, now: datetime) -> None:
+        """Have all members of an attempt but the first ``keep`` leave, by ``until`` at the latest."""
+
+    def stay(self, uid: str, *, now: datetime) -> bool:
+        """Take back what an attempt was asked; False: too late, it goes all the same."""
+
+    def demote(self, uid: str, *, now: datetime) -> None:
+        """Let an attempt run on below all others of the cluster."""
 
     def utilisation(self, *, now: datetime) -> Sequence[Sample]:
         """Return the newest sample of each running attempt."""

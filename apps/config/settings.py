@@ -235,6 +235,9 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "apps.api.schema.with_errors",
     ],
+    "ENUM_NAME_OVERRIDES": {
+        "EvictionModeEnum": "apps.jobs.states.EvictionMode",
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }

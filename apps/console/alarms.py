@@ -1,4 +1,4 @@
-"""What needs somebody: gangs that hold and wait, GPUs held idle, clusters that do not answer."""
+"""What needs somebody: gangs that wait, GPUs held idle, evictions, clusters that do not answer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from apps.backends.models import Cluster
 from apps.common import show
 from apps.common.time import HOUR_US, from_us
 from apps.console import ranges
+from apps.console.eviction_alarms import exceeded_alerts, recent, thrash_alerts
 from apps.console.marks import Alert
 from apps.console.stamps import state_of
 from apps.console.units import gpus_text
@@ -35,9 +36,12 @@ def alarms_of(page: OverviewPage) -> list[Alert]:
     """Return the alarms of a page's scope that concern its reader, the worst first."""
     own = [one for one in page.held if page.viewer.sees(_tenant_of(one))]
     clusters = {cluster.pk: cluster for cluster in page.scope.clusters}
+    evictions = recent(page.viewer, page.scope.clusters, [pool.pk for pool in page.scope.pools])
     return [
         *silent(page.scope.clusters, timezone.now()),
         *gathering(own, clusters, page.prices, money=page.money),
+        *thrash_alerts(evictions, page.scope.clusters),
+        *exceeded_alerts(evictions, money=page.money),
         *held_idle(own, clusters, page.prices, money=page.money),
     ]
 

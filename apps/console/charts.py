@@ -1,7 +1,7 @@
 """Figures over time, as plain Plotly dicts in light colours.
 
-A trace's ``meta`` is the name of its GPU state: ``static/js/figure.js`` repaints by that name when
-the theme is dark. Words under the pointer are made here, so that page, table and figure say the same.
+A trace's ``meta`` is the name of its GPU state, or of its mode of eviction: ``static/js/figure.js``
+repaints by that name when the theme is dark. Words under the pointer are made here, so that page, table and figure say the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apps.console.palette import STATES, TOKENS, State
+from apps.console.palette import MODES, STATES, TOKENS, State
 
 FAMILY = 'ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif'
 AXIS_SIZE = 11.5
@@ -37,18 +37,26 @@ def stacked(
     *,
     axis_title: str,
     lines: Sequence[float] = (),
+    known: Mapping[str, State] = STATES,
+    sums: Sequence[str] = (),
 ) -> Figure:
-    """Draw parts that add up, over time, in the fixed order of the states.
+    """Draw parts that add up, over time, in the fixed order of the known states.
 
     ``lines`` are dotted across the figure where a price changed; the first bar is around 0.
+    ``sums`` are written above the bars.
     """
-    shown = [STATES[state] for state in STATES if state in set(states)]
+    asked = set(states)
+    shown = [state for key, state in known.items() if key in asked]
     if len(columns) * max(1, len(shown)) > POINTS_AT_MOST:
         raise ValueError(f"A figure has at most {POINTS_AT_MOST} points.")
     traces = [_part(state, columns) for state in shown]
+    total = _total(columns, [state.key for state in shown])
+    if sums:
+        total |= {"mode": "text", "text": list(sums), "textposition": "top center"}
+    layout = _layout(columns, axis_title, 1.2 if sums else 1.03)
     return {
-        "data": [*traces, _total(columns, [state.key for state in shown])],
-        "layout": _layout(columns, axis_title) | {"shapes": [_line(x) for x in lines]},
+        "data": [*traces, total],
+        "layout": layout | {"shapes": [_line(x) for x in lines]},
         "config": CONFIG,
         "themes": THEMES,
     }
@@ -105,7 +113,7 @@ def _colour(token: str, theme: str) -> str:
     return TOKENS[token].dark if theme == "dark" else TOKENS[token].light
 
 
-def _layout(columns: Sequence[Column], axis_title: str) -> Figure:
+def _layout(columns: Sequence[Column], axis_title: str, room: float) -> Figure:
     return {
         "template": TEMPLATES["light"],
         "barmode": "stack",
@@ -119,8 +127,8 @@ def _layout(columns: Sequence[Column], axis_title: str) -> Figure:
         },
         "yaxis": {
             "title": {"text": axis_title},
-            # Room for the outline of the highest bar.
-            "range": [0, max((sum(c.heights.values()) for c in columns), default=0) * 1.03 or 1],
+            # Room for the outline of the highest bar, and for what is written above it.
+            "range": [0, max((sum(c.heights.values()) for c in columns), default=0) * room or 1],
         },
     }
 
@@ -191,7 +199,7 @@ THEMES: Figure = {
     theme: {
         "name": f"rollcall_{theme}",
         "template": TEMPLATES[theme],
-        "markers": {key: _marker(state, theme) for key, state in STATES.items()},
+        "markers": {key: _marker(state, theme) for key, state in (STATES | MODES).items()},
     }
     for theme in ("light", "dark")
 }

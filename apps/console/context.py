@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.db.models import Count, Q
@@ -17,17 +18,20 @@ from apps.common import show
 from apps.console.people import Viewer, viewer_of
 from apps.console.scope import clusters_of
 from apps.console.stamps import lateness
-from apps.jobs.models import Job
+from apps.jobs.eviction_facts import either_side, within
+from apps.jobs.models import Eviction, Job
 from apps.jobs.states import WAITING, JobState
 
 THEMES = ("light", "dark")
 COUNT_CAP = 10_000
+WEEK = timedelta(days=7)
 SHEETS = tuple(
     f"css/{name}.css"
     for name in ("tokens", "base", "shell", "header", "marks", "parts", "table", "forms")
 )
 SCRIPTS = tuple(
-    f"js/{name}.js" for name in ("refresh", "keys", "jump", "disclosure", "focus", "announce")
+    f"js/{name}.js"
+    for name in ("refresh", "keys", "jump", "disclosure", "focus", "announce", "countdown")
 )
 
 
@@ -86,6 +90,12 @@ def _counts(viewer: Viewer) -> tuple[str, str]:
     return _capped(counted["waiting"]), _capped(counted["gathering"])
 
 
+def _evicted(request: HttpRequest, viewer: Viewer) -> str:
+    """Return how many evictions of seven days the reader may see."""
+    rows = Eviction.objects.filter(either_side(viewer.sight), within(clusters_of(request), WEEK))
+    return _capped(rows.order_by()[: COUNT_CAP + 1].count())
+
+
 def _entry(request: HttpRequest, text: str, view: str, key: str, **more: Any) -> NavEntry | None:
     """Return an entry, or None while its page does not exist."""
     try:
@@ -104,9 +114,10 @@ def _groups(request: HttpRequest, viewer: Viewer) -> tuple[NavGroup, ...]:
         _entry(request, "Queue", "queue", "q", count=waiting, counted="jobs wait"),
         _entry(request, "Waterfall", "waterfall", "w", count=gathering, counted="gangs gather"),
     ]
-    groups: list[tuple[str, Sequence[NavEntry | None]]] = [("", now)]
-    if viewer.is_lead:
-        groups.append(("Looking back", [_entry(request, "Idle cost", "idle", "i")]))
+    back = [_entry(request, "Idle cost", "idle", "i")] if viewer.is_lead else []
+    evicted = _evicted(request, viewer)
+    back.append(_entry(request, "Evictions", "evictions", "e", count=evicted, counted="in 7 days"))
+    groups: list[tuple[str, Sequence[NavEntry | None]]] = [("", now), ("Looking back", back)]
     groups.append(("Clusters", _clusters(request)))
     if viewer.is_admin:
         groups.append(("Admin", [NavEntry("Django admin", reverse("admin:index"))]))

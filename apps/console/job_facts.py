@@ -8,15 +8,19 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from django.db.models import Q
 from django.http import Http404
 from django.urls import reverse
 
 from apps.common import show
+from apps.console.eviction_rows import Line, clock, filled, known_side, lines_of, tells_money
 from apps.console.marks import Tile
 from apps.console.money_seen import sees_money
 from apps.console.people import Viewer
-from apps.console.story import Wait
-from apps.jobs.models import Attempt, Job, Move
+from apps.console.story import Evicted, Wait
+from apps.jobs.eviction_facts import loss_of, tenants_in, with_sides
+from apps.jobs.eviction_words import asked, happened, what_it_cost
+from apps.jobs.models import Attempt, Eviction, Job, Move
 from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome
 from apps.ledger.selectors import JobCost, Prices, job_cost
 from apps.scheduling.selectors import explain
@@ -28,8 +32,12 @@ NO_START = {
     "never_fits": "it never fits",
     "paused": "its tenant is paused",
     "no_nodes": "the pool has no usable node",
+    "guarantee": "it stays within a guarantee",
+    "leaving": "once those it waits for have left",
+    "deferred": "it may evict, but later",
 }
 STUCK = frozenset({"held", "paused", "never_fits", "dependency"})
+MOST_EVICTIONS = 50
 STARTS_ITSELF = "Nothing about it is broken: it starts by itself."
 
 
@@ -92,8 +100,8 @@ class JobFacts:
         return why["code"] != "held" and (why["at"] is None or held > why["at"])
 
     def when(self, at: datetime) -> str:
-        """Write an instant as the page does."""
-        return show.instant(at, now=self.at)
+        """Write an instant beside this job."""
+        return show.instant(at, now=self.at, style="seconds")
 
     @cached_property
     def money(self) -> bool:
@@ -109,6 +117,59 @@ class JobFacts:
                 link = f"{url}?reservation={reservation}"
                 found[since] = Wait(show.gpu_hours(amount.gpu_hours), cost, link)
         return found
+
+    # Evictions ----------------------------------------------------------------------------------
+
+    @cached_property
+    def evictions(self) -> list[Eviction]:
+        """Return the newest evictions it was part of, on either side."""
+        rows = Eviction.objects.filter(Q(job=self.job) | Q(beneficiary=self.job))
+        return list(with_sides(rows).defer("considered").order_by("-id")[:MOST_EVICTIONS])
+
+    @cached_property
+    def eviction_paths(self) -> dict[int, str]:
+        return tenants_in(self.evictions)
+
+    @property
+    def leaving(self) -> Eviction | None:
+        """Return the eviction by which it is leaving now."""
+        return next(
+            (e for e in self.evictions if e.job_id == self.job.pk and e.ended_at is None), None
+        )
+
+    def eviction_lines(self, side: str) -> list[Line]:
+        """Return the evictions in which it was on one side, newest first."""
+        mine = [one for one in self.evictions if getattr(one, f"{side}_id") == self.job.pk]
+        return lines_of(mine, self.viewer, money=self.money, paths=self.eviction_paths)
+
+    def happened(self, eviction: Eviction) -> str:
+        """Say what an eviction did, to whom and for whom."""
+        template = happened(eviction, known_side(eviction, self.eviction_paths))
+        return filled(template, eviction, self.viewer, self.eviction_paths, html=False)
+
+    def asked(self, eviction: Eviction) -> str:
+        """Say what a victim was asked, for whom and why, with links."""
+        template = asked(eviction, known_side(eviction, self.eviction_paths))
+        return filled(template, eviction, self.viewer, self.eviction_paths, html=True)
+
+    def cost_of(self, eviction: Eviction, *, html: bool = False) -> str:
+        """Say how a victim left, and what was lost."""
+        money = self.money and tells_money(self.viewer, eviction)
+        template = what_it_cost(eviction, loss_of(eviction), clock(eviction), money=money)
+        return filled(template, eviction, self.viewer, self.eviction_paths, html=html)
+
+    def evicted_told(self) -> Mapping[int, Evicted]:
+        """Return what the story says of each eviction of it, by id."""
+        return {
+            one.pk: Evicted(
+                self.asked(one),
+                self.cost_of(one, html=True),
+                reverse("console:eviction", args=[one.pk]),
+            )
+            for one in self.evictions
+        }
+
+    # Sentences ----------------------------------------------------------------------------------
 
     def answer(self) -> str:
         """Return the sentence with why it waits, that it runs, or how it ended."""
@@ -126,6 +187,8 @@ class JobFacts:
         last = self.last
         if job.state == JobState.ADMITTED:
             return f"{name} is admitted: all of its {show.counted(job.gpus, job.pool.unit)} start together."
+        if self.leaving is not None:
+            return self.happened(self.leaving)
         if job.state not in TERMINAL:
             since = last.started_at if last is not None and last.started_at else job.state_since
             held = f"{show.counted(job.gpus, job.pool.unit)} of {job.pool.name}"
@@ -172,6 +235,14 @@ class JobFacts:
             return used.strip()
         if job.cancel_requested_at and job.state not in TERMINAL:
             return "It was asked to end; the cluster has not said yet that it left."
+        if self.leaving is not None:
+            return self.cost_of(self.leaving)
+        if job.state not in TERMINAL and self.last is not None and self.last.demoted_at:
+            since = show.instant(self.last.demoted_at, now=self.at)
+            return (
+                f"Demoted since {since}: it is outside its team’s guarantee and leaves first next"
+                " time."
+            )
         if job.state == JobState.FAILED and self.attempts and self.attempts[-1].detail:
             return f"The cluster says: {self.attempts[-1].detail}."
         return ""
@@ -234,6 +305,9 @@ class JobFacts:
                 "Likely start", "no estimate", "", why if self.why else "decided at the next tick"
             )
         last = self.last
+        if self.leaving is not None:
+            leaves = clock(self.leaving)(self.leaving.leave_by)
+            return Tile("Leaves by", leaves, "", "as it was asked; its room is promised")
         if job.state in TERMINAL:
             ended = show.instant(job.ended_at or self.at, now=self.at)
             return Tile(

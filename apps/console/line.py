@@ -46,11 +46,12 @@ STATES = (
     ("reserving", "reserving"),
     ("on_hold", "on hold"),
     ("running", "running"),
+    ("leaving", "leaving"),
     ("ended", "ended"),
 )
 REASONS = (
     "held", "dependency", "begin_time", "paused", "never_fits", "no_nodes", "weightless",
-    "ceiling", "capacity", "placement", "reserved",
+    "guarantee", "leaving", "deferred", "ceiling", "capacity", "placement", "reserved",
 )  # fmt: skip
 SORTS = ("priority", "waiting", "gpus")
 
@@ -69,7 +70,7 @@ class Asked:
     @property
     def waits(self) -> bool:
         """Return whether the rows wait: then they have a place, a priority and a reason."""
-        return self.state not in {"running", "ended"}
+        return self.state not in {"running", "leaving", "ended"}
 
 
 def tenants_offered(viewer: Viewer) -> list[str]:
@@ -113,6 +114,8 @@ def of_state(jobs: QuerySet[Job], state: str) -> QuerySet[Job]:
     """Return the jobs in one of the words of ``STATES``."""
     if state == "running":
         return jobs.filter(state__in=sorted(HOLDING))
+    if state == "leaving":
+        return jobs.filter(state=JobState.PREEMPTING)
     if state == "ended":
         return jobs.filter(state__in=sorted(TERMINAL))
     jobs = jobs.filter(state__in=sorted(WAITING))

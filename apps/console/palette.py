@@ -47,7 +47,7 @@ TOKENS: Final[dict[str, Colour]] = {
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How one GPU state looks and is called: token, word, pattern of Plotly, outlined or not."""
+    """How one part of a whole looks and is called: token, word, pattern of Plotly, outlined or not."""
 
     key: str
     label: str
@@ -71,6 +71,17 @@ STATES: Final[dict[str, State]] = {
         State("free", "Free", "free", "", outlined=True),
         State("stranded", "Stranded", "free", "|", outlined=True),
         State("unavailable", "Unavailable", "unavailable", "x"),
+    )
+}
+
+# How a victim is made to give way, in this order; told apart by lightness, outlined where too pale.
+MODES: Final[dict[str, State]] = {
+    state.key: state
+    for state in (
+        State("kill", "Kill", "t1", ""),
+        State("checkpoint", "Checkpoint", "t3", "", outlined=True),
+        State("shrink", "Shrink", "t2", ""),
+        State("demote", "Demote", "t4", "", outlined=True),
     )
 }
 

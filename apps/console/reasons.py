@@ -18,7 +18,7 @@ from apps.console.line import verdict_on
 from apps.console.people import Viewer
 from apps.engine import reasons
 from apps.jobs.models import Job
-from apps.scheduling.selectors import facts_of
+from apps.scheduling.selectors import SPELLED_OUT, facts_of
 
 UNDECIDED = "Submitted after the newest tick; decided at the next."
 # What stands for a name until the sentence is escaped; no text a person typed may hold it.
@@ -60,17 +60,26 @@ def linked_reasons(
 
 
 def linked(facts: Mapping[str, Any], when: Callable[[datetime], str]) -> SafeString:
-    """Return a reason's sentence, the first number of it strong and a visible job's name a link."""
-    holder = facts.get("for")
-    if holder is None:
+    """Return a reason's sentence, the first number of it strong and visible jobs' names links."""
+    holes: dict[str, Any]
+    if facts.get("for") is not None:
+        names, ids, holes = [facts["for"]], [facts.get("for_id")], {"for": HOLE}
+    elif 0 < len(facts.get("jobs") or ()) <= SPELLED_OUT:
+        names = list(facts["jobs"])
+        ids, holes = facts.get("job_ids") or [None] * len(names), {"jobs": [HOLE] * len(names)}
+    else:
         return _escaped(reasons.sentence(facts, when))
-    before, _, after = reasons.sentence({**facts, "for": HOLE}, when).partition(HOLE)
-    name = shown_name(holder)
-    if facts.get("for_id") is not None:
-        name = format_html(
-            '<a href="{}">{}</a>', reverse("console:job", args=[facts["for_id"]]), name
-        )
-    return format_html("{}{}{}", _escaped(before), name, conditional_escape(after))
+    before, *rest = reasons.sentence({**facts, **holes}, when).split(HOLE)
+    told = _escaped(before)
+    for name, pk, after in zip(names, ids, rest, strict=True):
+        told = format_html("{}{}{}", told, _job_link(name, pk), after)
+    return told
+
+
+def _job_link(name: str, pk: int | None) -> SafeString:
+    if pk is None:
+        return shown_name(name)
+    return format_html('<a href="{}">{}</a>', reverse("console:job", args=[pk]), shown_name(name))
 
 
 DECIDING = re.compile(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.utils.html import format_html
+from django.utils.safestring import mark_safe
 
 from apps.common import show
 from apps.console.marks import Event
@@ -28,6 +29,15 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Evicted:
+    """What the job was asked, what that cost, and the record of it; escaped, with links."""
+
+    asked: str
+    cost: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Teller:
     """All a story needs besides its moves."""
 
@@ -35,6 +45,11 @@ class Teller:
     attempts: Mapping[int, Attempt]
     waits: Mapping[datetime, Wait]  # by the start of each reservation
     now: datetime
+    evictions: Mapping[int, Evicted] = field(default_factory=dict)  # by id
+
+    def evicted(self, move: Move) -> Evicted | None:
+        """Return the eviction a move names."""
+        return self.evictions.get(move.detail.get("eviction") or 0)
 
     def lines(self, moves: Sequence[Move]) -> list[Event]:
         """Tell the moves in order, with a break where nothing happened for over an hour."""
@@ -55,6 +70,8 @@ class Teller:
             text = "On hold." if self.job.held_at else f"Waits, {since} so far."
         elif self.job.state == JobState.ADMITTED:
             text = "Is told to start; the cluster has not said so yet."
+        elif self.job.state == JobState.PREEMPTING:
+            text = f"Is leaving, {since} so far."
         else:
             text = f"Runs, {since} so far."
         glyph, tone = OPEN_ENDS[JobState(self.job.state)]
@@ -177,6 +194,33 @@ def _released(teller: Teller, move: Move) -> str:
     return f"Released{_by(move)}{_why(move)}"
 
 
+def _asked_to_leave(teller: Teller, move: Move) -> str:
+    told = teller.evicted(move)
+    if told is None:
+        return "Asked to leave."
+    return format_html('{} <a href="{}">eviction</a>', mark_safe(told.asked), told.url)  # noqa: S308  escaped where it was made
+
+
+def _after_eviction(otherwise: str, then: str = "") -> Sentence:
+    def sentence(teller: Teller, move: Move) -> str:
+        told = teller.evicted(move)
+        if told is None:
+            return f"{otherwise}{then}"
+        return format_html("<b>{}</b>{}", mark_safe(told.cost), then)  # noqa: S308  escaped where it was made
+
+    return sentence
+
+
+def _evicted(teller: Teller, move: Move) -> str:
+    number = move.attempt_number + 1
+    again = f" Pending again as attempt {number}; its retry budget is untouched."
+    return _after_eviction(f"Attempt {move.attempt_number} was evicted.", again)(teller, move)
+
+
+def _confirmed(teller: Teller, move: Move) -> str:
+    return f"Its checkpoint is confirmed{_by(move)}."
+
+
 def _unknown(teller: Teller, move: Move) -> str:
     return f"{show.spoken(move.what.replace('_', ' ')).capitalize()}{_by(move)}."
 
@@ -198,6 +242,12 @@ SENTENCES: Mapping[str, tuple[Sentence, str, str]] = {
     "cancel_requested": (_cancel_requested, "slash", "ink2"),
     "held": (_held, "bars", "ink3"),
     "released": (_released, "pending", "ink3"),
+    "asked_to_leave": (_asked_to_leave, "evicted", "ink2"),
+    "checkpoint_confirmed": (_confirmed, "check", "ok"),
+    "evicted": (_evicted, "evicted", "ink2"),
+    "demoted": (_after_eviction("Demoted, still running."), "running", "busy"),
+    "shrunk": (_after_eviction("Gave up its last members and runs on."), "running", "busy"),
+    "stayed": (_after_eviction("Stays: nobody needs its room any more."), "running", "busy"),
 }
 
 

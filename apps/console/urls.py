@@ -5,6 +5,8 @@ from django.urls import URLPattern, path
 
 from apps.console import views_account
 from apps.console.views_actions import Confirm
+from apps.console.views_eviction import EvictionPage
+from apps.console.views_evictions import EvictionsPage
 from apps.console.views_gang import JobWaterfallPage, PlayStory
 from apps.console.views_idle import IdlePage
 from apps.console.views_job import JobPage
@@ -65,6 +67,12 @@ urlpatterns: list[URLPattern] = [
     path("waterfall.csv", WaterfallPage.as_view(form="csv"), name="waterfall-csv"),
     path("waterfall.json", WaterfallPage.as_view(form="json"), name="waterfall-json"),
     path("waterfall/story/", PlayStory.as_view(), name="play-story"),
+    path("evictions/", EvictionsPage.as_view(), name="evictions"),
+    path("evictions.csv", EvictionsPage.as_view(form="csv"), name="evictions-csv"),
+    path("evictions.json", EvictionsPage.as_view(form="json"), name="evictions-json"),
+    path("evictions/<int:pk>/", EvictionPage.as_view(), name="eviction"),
+    path("evictions/<int:pk>.csv", EvictionPage.as_view(form="csv"), name="eviction-csv"),
+    path("evictions/<int:pk>.json", EvictionPage.as_view(form="json"), name="eviction-json"),
     path("idle/", IdlePage.as_view(), name="idle"),
     path("idle.csv", IdlePage.as_view(form="csv"), name="idle-csv"),
     path("idle.json", IdlePage.as_view(form="json"), name="idle-json"),

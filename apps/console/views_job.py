@@ -17,7 +17,8 @@ from django.utils.http import urlencode
 from apps.common import show
 from apps.common.money import apportion, round_cents, round_half_up, scaled
 from apps.common.time import from_us
-from apps.console import life, marks
+from apps.console import eviction_export, life, marks
+from apps.console.eviction_rows import countdown_of
 from apps.console.job_facts import JobFacts, job_or_404
 from apps.console.node_lists import node_list
 from apps.console.pages import Crumb, Export, Foot, Page, PageInfo
@@ -80,7 +81,10 @@ class JobPage(Page):
         job, why = self.facts.job, self.facts.why
         likely = why["forecast"] if why is not None else None
         waits = self.facts.waits_told()
-        teller = Teller(job, {a.number: a for a in self.facts.attempts}, waits, self.facts.at)
+        attempts = {a.number: a for a in self.facts.attempts}
+        told = self.facts.evicted_told()
+        teller = Teller(job, attempts, waits, self.facts.at, told)
+        leaving = self.facts.leaving
         last = self.facts.last
         members = self.members(last)
         return {
@@ -109,6 +113,11 @@ class JobPage(Page):
             "last": last,
             "buttons": self.buttons(),
             "waits": bool(waits),
+            "countdown": countdown_of(leaving) if leaving is not None else None,
+            "evicted": self.facts.eviction_lines("job"),
+            "made_room": self.facts.eviction_lines("beneficiary"),
+            "money": self.facts.money,
+            "evictions_url": _url("evictions", {"job": str(job.pk), "range": "30d"}),
         }
 
     def info(self, **changes: Any) -> PageInfo:
@@ -295,6 +304,12 @@ class JobPage(Page):
             },
             "cost": cost,
             "why": self.facts.why,
+            "evictions": [
+                dict(zip(eviction_export.columns(money=self.facts.money), row, strict=True))
+                for row in eviction_export.rows(
+                    self.facts.evictions, self.viewer, money=self.facts.money
+                )
+            ],
         }
 
 

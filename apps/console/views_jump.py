@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,14 @@ from apps.common import show
 from apps.console.marks import badge
 from apps.console.pages import Crumb, PageInfo
 from apps.console.people import Viewer, viewer_of
-from apps.jobs.models import Job
+from apps.jobs.eviction_facts import either_side, with_sides
+from apps.jobs.models import Eviction, Job
 from apps.tenants.models import Tenant
 
 LONGEST = 200
 MOST = 20
 LISTED = 8
+EVICTION = re.compile(r"evictions?(?:\s+#?([0-9]{1,18}))?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ def hits_for(viewer: Viewer, asked: str, *, most: int = MOST) -> list[Hit]:
         job = own.filter(pk=int(number)).first()
         if job is not None:
             return [_job_hit(job)]
-    hits = [_tenant_hit(tenant) for tenant in _tenants(viewer, asked, most)]
+    hits = [hit] if (hit := _eviction_hit(viewer, asked)) is not None else []
+    hits += [_tenant_hit(tenant) for tenant in _tenants(viewer, asked, most)]
     hits += [_job_hit(job) for job in own.filter(name__startswith=asked).order_by("-pk")[:most]]
     nodes = Node.objects.filter(
         name__startswith=asked, gone_at__isnull=True, cluster__archived_at__isnull=True
@@ -56,6 +60,22 @@ def hits_for(viewer: Viewer, asked: str, *, most: int = MOST) -> list[Hit]:
         people = User.objects.filter(username__startswith=asked).order_by("username")[:most]
         hits += [_person_hit(person) for person in people]
     return hits[:most]
+
+
+def _eviction_hit(viewer: Viewer, asked: str) -> Hit | None:
+    """Return the page of evictions, or the one whose number is given: ``eviction 911``."""
+    found = EVICTION.fullmatch(asked)
+    if found is None:
+        return None
+    if found[1] is None:
+        return Hit("Evictions", "page, who made way for whom", reverse("console:evictions"))
+    rows = with_sides(Eviction.objects.filter(either_side(viewer.sight)))
+    one = rows.defer("considered", "standings").filter(pk=int(found[1])).first()
+    if one is None:
+        return None
+    victim, taker = viewer.told(one.job).text, viewer.told(one.beneficiary).text
+    note = f"{show.cut(show.spoken(victim))} for {show.cut(show.spoken(taker))}"
+    return Hit(f"Eviction {one.pk}", note, reverse("console:eviction", args=[one.pk]))
 
 
 def _tenants(viewer: Viewer, asked: str, most: int) -> Any:

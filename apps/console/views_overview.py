@@ -21,6 +21,7 @@ from apps.common.time import from_us, to_us
 from apps.console import hourly, marks
 from apps.console.alarms import alarms_of
 from apps.console.clocks import reading_time
+from apps.console.eviction_rows import Line, lines_of
 from apps.console.hourly import Hour
 from apps.console.money_seen import sees_money
 from apps.console.now import PoolBlock, blocks_of, cents_text, jobs_words
@@ -28,7 +29,8 @@ from apps.console.pages import Export, Foot, Page
 from apps.console.palette import STATES
 from apps.console.people import Told
 from apps.console.units import gpus_text
-from apps.jobs.models import Job
+from apps.jobs.eviction_facts import either_side, with_sides
+from apps.jobs.models import Eviction, Job
 from apps.jobs.states import WAITING
 from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.selectors import Prices, gpus_now
@@ -37,12 +39,15 @@ from apps.scheduling.selectors import forecast_of, starts_next
 
 IDLE_STATES = tuple(state for state in STATES if state not in ("busy", "unknown"))
 NEXT_SHOWN = 4
+EVICTED_SHOWN = 3
 NOTES = {
     "ceiling": "its tenant is at its ceiling",
     "weightless": "its tenant has weight 0",
     "guarantee": "stays within a guarantee",
     "begin_time": "not before its begin time",
     "no_nodes": "no usable node",
+    "leaving": "once its victims have left",
+    "deferred": "it may evict, but later",
 }
 
 
@@ -155,6 +160,8 @@ class OverviewPage(Page):
             "add_up": self.add_up(),
             "next": [self.next_row(verdict) for verdict in self.next],
             "queue_url": self.scoped_url("queue"),
+            "evicted": self.evicted(),
+            "evictions_url": self.scoped_url("evictions"),
             "mine": self.own_jobs(),
             "hours": [
                 {
@@ -285,6 +292,13 @@ class OverviewPage(Page):
             note = NOTES.get(verdict.code, "after those ahead of it")
         glyph = ("reserving", "gang_wait") if held else ("pending", "ink3")
         return NextRow(told, *glyph, f"{tenant}{shape}{where}", start, note)
+
+    def evicted(self) -> list[Line]:
+        """Return the newest evictions the reader may see."""
+        pools = [pool.pk for pool in self.scope.pools]
+        rows = Eviction.objects.filter(either_side(self.viewer.sight), job__pool__in=pools)
+        newest = with_sides(rows).defer("considered").order_by("-id")
+        return lines_of(list(newest[:EVICTED_SHOWN]), self.viewer, money=self.money, paths={})
 
     def own_jobs(self) -> list[dict[str, Any]]:
         """Return a member's own jobs that live, newest first; leads and admins have the queue."""

@@ -16,6 +16,7 @@ from apps.common import show
 from apps.common.templatetags.rollcall import name as shown_name
 from apps.common.time import from_us
 from apps.console import line
+from apps.console.eviction_rows import leaving_words, open_evictions_of
 from apps.console.filters import Chips, Filter, chips_of
 from apps.console.line import Asked, Totals
 from apps.console.marks import Badge, TermBar, badge, term_bar, term_legend, term_scale
@@ -26,7 +27,7 @@ from apps.console.reasons import linked_reasons, plain_reasons
 from apps.console.room import room_in
 from apps.console.units import gpus_text, unit_of
 from apps.jobs.models import Job
-from apps.jobs.states import WAITING
+from apps.jobs.states import WAITING, JobState
 from apps.scheduling.models import Verdict
 
 NO_ESTIMATE = {
@@ -38,7 +39,11 @@ NO_ESTIMATE = {
     "no_nodes": "no node is up",
     "weightless": "weight 0",
     "ceiling": "ceiling",
+    "guarantee": "stays within a guarantee",
+    "leaving": "once victims have left",
+    "deferred": "may evict later",
 }
+SECONDS_MATTER = frozenset({"leaving", "deferred"})
 BATCH = 500
 
 
@@ -140,10 +145,17 @@ class QueuePage(Page):
         clocks = self._clocks()
 
         def when(job: Job) -> Callable[[datetime], str]:
-            now = clocks[job.cluster_id].now()
-            return lambda at: show.instant(at, now=now)
+            now, verdict = clocks[job.cluster_id].now(), line.verdict_on(job)
+            style = "seconds" if verdict is not None and verdict.code in SECONDS_MATTER else ""
+            return lambda at: show.instant(at, now=now, style=style)
 
         reasons = linked_reasons(told, self.viewer, when) if asked.waits else {}
+        if not asked.waits:
+            leaving = [job.pk for job in told if job.state == JobState.PREEMPTING]
+            reasons = {
+                pk: leaving_words(one, self.viewer)
+                for pk, one in open_evictions_of(leaving).items()
+            }
         many = len(self.scope.clusters) > 1
         return [
             self._row(job, clocks[job.cluster_id], scale, reasons.get(job.pk, ""), many=many)
@@ -159,7 +171,7 @@ class QueuePage(Page):
         where = f"{cluster.name} · " if many else ""
         start, note = likely_start(job, verdict, now) if open_ and waits else ("", "")
         if not waits:
-            why, start, note = self._over_or_running(job, now)
+            why = why or self._over_or_running(job, now)
         return Row(
             anchor=f"job-{job.pk}" if open_ else f"line-{cluster.pk}-{job.place}",  # type: ignore[attr-defined]  # annotated
             place=show.whole(verdict.position + 1) if verdict is not None and waits else "",
@@ -177,11 +189,11 @@ class QueuePage(Page):
             start_note=note,
         )
 
-    def _over_or_running(self, job: Job, now: datetime) -> tuple[str, str, str]:
+    def _over_or_running(self, job: Job, now: datetime) -> str:
         since = show.duration(max(timedelta(), now - job.state_since))
         if job.ended_at is None:
-            return (f"{badge(job).label} for {since}.", "", "")
-        return (f"Ended {show.instant(job.ended_at, now=now)}.", "", "")
+            return f"{badge(job).label} for {since}."
+        return f"Ended {show.instant(job.ended_at, now=now)}."
 
     # The answer -----------------------------------------------------------------------------------
 

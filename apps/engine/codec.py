@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from apps.engine.types import Columns, Plan, Policy, Snapshot
 
-VERSION = 1
+VERSION = 2
+READS = (1, 2)
+"""Versions it reads: what an older one lacks has a default."""
 LEVEL = 1
 NARROW = (np.int8, np.int16, np.int32)
 
@@ -41,18 +43,22 @@ def to_columns(value: Any, prefix: str = "") -> Columns:
 
 
 def from_columns(kind: type[T], columns: Columns, prefix: str = "") -> T:
-    """Rebuild a dataclass from its columns.
+    """Rebuild a dataclass from its columns; what has a default may be missing.
 
-    :raises Undecodable: if a column is missing.
+    :raises Undecodable: if a column without a default is missing.
     """
     values: dict[str, Any] = {}
+    optional = _optional(kind)  # type: ignore[arg-type]  # a class is hashable
     for name, hint in _hints(kind).items():  # type: ignore[arg-type]  # a class is hashable
         if is_dataclass(hint):
+            inside = f"{prefix}{name}."
+            if name in optional and not any(column.startswith(inside) for column in columns):
+                continue
             values[name] = from_columns(hint, columns, f"{prefix}{name}.")  # type: ignore[arg-type]  # a class, by its hint
         elif prefix + name in columns:
             value = columns[prefix + name]
             values[name] = tuple(value) if isinstance(value, list) else value
-        else:
+        elif name not in optional:
             raise Undecodable(f"no column {prefix + name}")
     return kind(**values)
 
@@ -61,6 +67,15 @@ def from_columns(kind: type[T], columns: Columns, prefix: str = "") -> T:
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind)}
+
+
+@cache
+def _optional(kind: type) -> frozenset[str]:
+    return frozenset(
+        field.name
+        for field in fields(kind)
+        if field.default is not MISSING or field.default_factory is not MISSING
+    )
 
 
 def dump(kind: str, columns: Columns) -> bytes:
@@ -94,7 +109,7 @@ def load(kind: str, data: bytes) -> Columns:
         version, found = header["version"], header["kind"]
     except (zlib.error, ValueError, KeyError, TypeError) as error:
         raise Undecodable(f"not a stored {kind}: {error}") from error
-    if version != VERSION or found != kind:
+    if version not in READS or found != kind:
         raise Undecodable(f"a {found} of version {version}, not a {kind} of version {VERSION}")
     columns: Columns = dict(header["values"])
     for name, dtype, stored, shape in header["arrays"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from apps.engine.types import NONE, Ints
 
@@ -19,6 +20,31 @@ class Draft:
     until: Ints
     forecast: Ints
 
+    def copy(self) -> Draft:
+        """Copy, for a walk that only looks."""
+        return Draft(*(getattr(self, name).copy() for name in self.__slots__))
+
+
+class Asked(NamedTuple):
+    """One victim of this decision: indexes, and what the columns of ``Evictions`` say."""
+
+    job: int
+    victim: int
+    mode: int
+    members: int
+    gpus: int
+    until: int
+    lost: int
+    rule: str
+
+
+class Considered(NamedTuple):
+    """The candidates looked at for one beneficiary at one time: the first of them, and all counted."""
+
+    victim: list[int]
+    passed: list[int]
+    counts: Ints
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -27,6 +53,19 @@ class Outcome:
     starts: dict[int, list[int]] = field(default_factory=dict)  # nodes by rank
     holds: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # (rank, node)
     timed_out: set[int] = field(default_factory=set)
+    promises: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # (rank, node)
+    leaving: dict[int, list[int]] = field(default_factory=dict)  # whom each promised gang awaits
+    asked: list[Asked] = field(default_factory=list)
+    considered: dict[int, Considered] = field(default_factory=dict)
+    stays: set[int] = field(default_factory=set)
+    gone: dict[int, int] = field(default_factory=dict)  # members that leave, by running index
+
+    def update(self, other: Outcome) -> None:
+        """Add what another pool's walk decided."""
+        for name in ("starts", "holds", "timed_out", "promises", "leaving", "stays", "gone"):
+            getattr(self, name).update(getattr(other, name))
+        self.asked += other.asked
+        self.considered.update(other.considered)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,11 +73,21 @@ class Limits:
     """The tenants' side, for one pool."""
 
     parents: list[int]
-    used: list[int]  # moved by starts
+    used: list[int]  # moved by starts; with evictions: now or then, the larger
     ceiling: list[int]
     guarantee: list[int]
     weightless: list[bool]  # it, or one above it, weighs 0
     zero: list[bool]  # it weighs 0 itself
+    now: list[int] = field(default_factory=list)  # with evictions: what is held now
+    then: list[int] = field(default_factory=list)  # and once all have left and all promised started
+
+    def follow(self, tenant: int, *, now: int = 0, then: int = 0) -> None:
+        """Count GPUs more as used now, and then, by a tenant and all above it."""
+        while tenant >= 0:
+            self.now[tenant] += now
+            self.then[tenant] += then
+            self.used[tenant] = max(self.now[tenant], self.then[tenant])
+            tenant = self.parents[tenant]
 
     def beyond(self, tenant: int, need: int) -> int:
         """Find who of weight 0, the lowest first, would pass its guarantee by a job, -1: none."""

@@ -1,7 +1,7 @@
 """When a job likely starts: the same cycle on a virtual clock, everything ending by its limit.
 
-Usage, quotas and nodes stay as they are, and nobody submits: it says what the line as it stands
-comes to if all that runs uses all of its limit.
+Usage, quotas and nodes stay as they are, nobody submits, and nobody is evicted who was not asked
+yet: it says what the line as it stands comes to if all that runs uses all of its limit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from apps.engine.cycle import schedule
-from apps.engine.types import HOUR, NONE, Bools, Ints, Pending, Plan, Policy, Running, Snapshot
+from apps.engine.types import (
+    HOUR,
+    NONE,
+    Bools,
+    Holds,
+    Ints,
+    Pending,
+    Plan,
+    Policy,
+    Running,
+    Snapshot,
+)
 
 HORIZON = 7 * 24 * HOUR
 STEPS = 200
@@ -25,6 +36,7 @@ def likely_starts(
 
     A step is one cycle: at each instant something ends, the snapshot's own first.
     """
+    policy = replace(policy, preemption="none")
     starts = np.full(len(snapshot.pending.id), NONE, dtype=np.int64)
     index = {job: k for k, job in enumerate(snapshot.pending.id.tolist())}
     end = snapshot.now + horizon
@@ -43,10 +55,12 @@ def likely_starts(
 
 
 def next_instant(snapshot: Snapshot) -> int:
-    """Return when the next running job ends or a back-off is over, -1: never."""
-    ends, backs = snapshot.running.ends_by, snapshot.pending.no_reserve_before
+    """Return when the next running job ends or has left, or a back-off is over, -1: never."""
+    running, backs = snapshot.running, snapshot.pending.no_reserve_before
     instants = [
-        int(np.maximum(some, snapshot.now + 1).min()) for some in (ends[ends >= 0],) if some.size
+        int(np.maximum(some[some >= 0], snapshot.now + 1).min())
+        for some in (running.ends_by, running.leaving)
+        if (some >= 0).any()
     ]
     later = backs[backs > snapshot.now]
     if later.size:
@@ -55,10 +69,13 @@ def next_instant(snapshot: Snapshot) -> int:
 
 
 def pass_time(snapshot: Snapshot, now: int) -> Snapshot:
-    """Move the clock; what has a limit has ended by it."""
+    """Move the clock; what has a limit has ended by it, and who was asked to leave has left."""
     running = snapshot.running
     stays = (running.ends_by < 0) | (running.ends_by > now)
-    return replace(snapshot, now=now, running=_keep_running(running, stays))
+    left = (running.leaving >= 0) & (running.leaving <= now)
+    shrunk = left & (running.shrinking > 0)
+    running = _keep_running(_shrink(running, shrunk), stays & (~left | shrunk))
+    return replace(snapshot, now=now, running=running)
 
 
 def carry_out(snapshot: Snapshot, policy: Policy, plan: Plan) -> Snapshot:
@@ -87,7 +104,12 @@ def _started(snapshot: Snapshot, plan: Plan) -> Running:
         "ends_by": np.where(limit >= 0, now + limit, NONE),
         "member_offsets": running.member_offsets[-1] + plan.starts.offsets[1:],
         "member_node": plan.starts.node,
+        "min_size": pending.size[jobs],
     }
+    for name in ("attempt", "last_checkpoint", "restarted", "demoted", "leaving", "leaving_for"):
+        new[name] = np.full(len(jobs), NONE, dtype=np.int64)
+    for name in ("evictions", "shrinking"):
+        new[name] = np.zeros(len(jobs), dtype=np.int64)
     columns = {
         field.name: np.concatenate(
             [
@@ -98,6 +120,24 @@ def _started(snapshot: Snapshot, plan: Plan) -> Running:
         for field in fields(Running)
     }
     return Running(**columns)
+
+
+def _shrink(running: Running, shrunk: Bools) -> Running:
+    """Drop the last members of the gangs that have shrunk."""
+    if not shrunk.any():
+        return running
+    many = np.diff(running.member_offsets)
+    left = np.where(shrunk, many - running.shrinking, many)
+    rank = np.arange(len(running.member_node)) - np.repeat(running.member_offsets[:-1], many)
+    return replace(
+        running,
+        size=np.where(shrunk, running.size - running.shrinking, running.size),
+        member_offsets=np.concatenate([[0], np.cumsum(left)]).astype(np.int64),
+        member_node=running.member_node[rank < np.repeat(left, many)],
+        leaving=np.where(shrunk, NONE, running.leaving),
+        leaving_for=np.where(shrunk, NONE, running.leaving_for),
+        shrinking=np.where(shrunk, 0, running.shrinking),
+    )
 
 
 def _keep_running(running: Running, stays: Bools) -> Running:
@@ -120,13 +160,22 @@ def _keep_pending(pending: Pending, waits: Bools, plan: Plan) -> Pending:
     columns: dict[str, Any] = {
         field.name: getattr(pending, field.name)[waits]
         for field in fields(Pending)
-        if not field.name.startswith("hold_")
+        if not field.name.startswith(("hold_", "promise_"))
     }
-    many = np.zeros(len(pending.id), dtype=np.int64)
-    many[plan.holds.job] = np.diff(plan.holds.offsets)
+    promised = np.zeros(len(pending.id), dtype=np.bool_)
+    promised[plan.leaving.job] = True
     return Pending(
-        **columns,
-        hold_offsets=np.concatenate([[0], np.cumsum(many[waits])]).astype(np.int64),
+        **columns | {"promised": promised[waits]},
+        hold_offsets=_offsets(pending, waits, plan.holds),
         hold_rank=plan.holds.rank,
         hold_node=plan.holds.node,
+        promise_offsets=_offsets(pending, waits, plan.promises),
+        promise_rank=plan.promises.rank,
+        promise_node=plan.promises.node,
     )
+
+
+def _offsets(pending: Pending, waits: Bools, holds: Holds) -> Ints:
+    many = np.zeros(len(pending.id), dtype=np.int64)
+    many[holds.job] = np.diff(holds.offsets)
+    return np.concatenate([[0], np.cumsum(many[waits])]).astype(np.int64)

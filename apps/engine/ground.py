@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from apps.engine.types import Ints, Nodes, NodeState, Running, Snapshot, Topology
+from apps.engine.types import Bools, Ints, Nodes, NodeState, Running, Snapshot, Topology
 
 
 class Members:
@@ -28,7 +28,11 @@ class Members:
 class Ground:
     """One pool's usable nodes; a *position* is a place in the order of their names."""
 
-    def __init__(self, snapshot: Snapshot, pool: int, free: Ints, members: Members) -> None:
+    def __init__(
+        self, snapshot: Snapshot, pool: int, free: Ints, members: Members, idle: Ints | None = None
+    ) -> None:
+        self.pool = pool
+        self.running = snapshot.running
         nodes = snapshot.nodes
         here = np.flatnonzero(nodes.pool == pool)
         names, ids = nodes.name, nodes.id
@@ -37,6 +41,9 @@ class Ground:
         self.nodes: list[int] = usable
         self.all = here
         self.free: list[int] = free[usable].tolist() if usable else []
+        # How far work that is not ours overlaps with ours: nothing is free before that is paid.
+        debt = np.zeros(0, dtype=np.int64) if idle is None else np.maximum(-idle[usable], 0)
+        self.debt: list[int] = debt.tolist() if usable else []
         self._table = nodes
         self._snapshot = snapshot
         self._members = members
@@ -86,15 +93,16 @@ class Ground:
             best = max(best, int(np.bincount(codes[~alone], weights=slots[~alone]).max()))
         return best
 
-    def ends(self) -> list[tuple[int, int, int, int]]:
+    def ends(self, leaves: Bools | None = None) -> list[tuple[int, int, int, int]]:
         """List (ends_by, position, GPUs, tenant) of running members with a limit, ascending.
 
-        What should have ended already is expected to end now.
+        What should have ended already is expected to end now; ``leaves`` marks members left out.
         """
         running, members = self._snapshot.running, self._members
         ends_by = running.ends_by[members.attempt]
         position = self.position[members.node] if len(members.node) else members.node
-        chosen = np.flatnonzero((ends_by >= 0) & (position >= 0))
+        stays = (ends_by >= 0) & (position >= 0)
+        chosen = np.flatnonzero(stays if leaves is None else stays & ~leaves)
         ends = np.maximum(ends_by[chosen], self._snapshot.now)
         chosen_position = position[chosen]
         order = np.lexsort((chosen_position, ends))

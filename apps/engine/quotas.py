@@ -104,18 +104,12 @@ def _whole(share: Sequence[float], cap: Sequence[int], total: int) -> list[int]:
 
 
 def entitlements(
-    tenants: Tenants,
-    tree: Tree,
-    held: Promises,
-    used: Ints,
-    own_demand: Ints,
-    totals: Ints,
-    *,
-    lend: bool,
-) -> Ints:
+    tenants: Tenants, tree: Tree, held: Promises, own_demand: Ints, totals: Ints, *, lend: bool
+) -> tuple[Ints, Ints]:
     """Fill the tree from the top, per pool; ``own_demand`` is each tenant's own use and asking.
 
-    A tenant with work of its own beside its children's is one more child of itself, weight 1, no
+    Returns what each tenant is entitled to, and what the own work of each that has children is. A
+    tenant with work of its own beside its children's is one more child of itself, weight 1, no
     guarantee of its own (DOMAIN decision 24).
     """
     asked = own_demand.copy()
@@ -124,7 +118,7 @@ def entitlements(
         asked[level] = np.minimum(asked[level], cap[level])
         if level is not tree.levels[0]:
             np.add.at(asked, tree.parent[level], asked[level])
-    entitled = np.zeros_like(asked)
+    entitled, alone = np.zeros_like(asked), np.zeros_like(asked)
     older = np.argsort(tenants.id, kind="stable").tolist()
     parents = tree.parent.tolist()
     for pool in range(len(totals)):
@@ -150,12 +144,16 @@ def entitlements(
                 [*(asks[c] for c in children), own_part],
                 lend=lend,
             )
+            if parent != NONE:
+                alone[parent, pool] = got[-1]
             for child, share in zip(children, got, strict=False):
                 shares[child] = share
                 if child in families:
                     front.append((child, shares[child], own[child]))
         entitled[:, pool] = shares
-    return entitled
+        childless = [t for t in range(len(asks)) if t not in families]
+        alone[childless, pool] = entitled[childless, pool]
+    return entitled, alone
 
 
 def borrowing(

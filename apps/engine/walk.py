@@ -2,90 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from apps.engine.draft import Draft, Limits, Notes, Outcome
-from apps.engine.ground import Ground
-from apps.engine.lending import Kept, Lack
-from apps.engine.placement import Placer, Room, Spots, place
+from apps.engine.draft import Outcome
+from apps.engine.lending import Lack
+from apps.engine.promised import Row
 from apps.engine.quotas import UNLIMITED
 from apps.engine.reservation import Behind, Reservation, Wanted, reserve
+from apps.engine.starting import MAIN, STARTS, Starting
 from apps.engine.tail import judge_rest
-from apps.engine.tree import path_of
-from apps.engine.types import NONE, Ints, Pending, Policy, Reason
+from apps.engine.types import NONE, Ints, Reason
 
-STARTS, WEIGHTLESS, CEILING = int(Reason.STARTS), int(Reason.WEIGHTLESS), int(Reason.CEILING)
+WEIGHTLESS, CEILING = int(Reason.WEIGHTLESS), int(Reason.CEILING)
 CAPACITY, PLACEMENT, RESERVED = int(Reason.CAPACITY), int(Reason.PLACEMENT), int(Reason.RESERVED)
+GUARANTEE, LEAVING = int(Reason.GUARANTEE), int(Reason.LEAVING)
+BLOCKED = (CAPACITY, PLACEMENT, RESERVED, CEILING)
 
 
-MAIN = 0
-"""The room of all that is idle, in the memory of failures; a later job tries others."""
-
-Row = tuple[int, int, int, int]
-"""(instant by which it ends, position, GPUs, tenant)."""
-
-
-class Walk:
-    """The state of a walk; ``run`` goes through it once."""
-
-    def __init__(
-        self,
-        now: int,
-        policy: Policy,
-        pending: Pending,
-        jobs: Ints,
-        ground: Ground,
-        limits: Limits,
-        draft: Draft,
-        how: Placer,
-        waste: Sequence[float],
-        kept: Kept | None,
-    ) -> None:
-        self.now, self.policy, self.pending = now, policy, pending
-        self.order, self.ground, self.limits, self.draft = jobs, ground, limits, draft
-        self.notes = Notes(len(jobs))
-        self.how, self.waste, self.kept = how, waste, kept
-        self.job: list[int] = jobs.tolist()
-        self.tenant: list[int] = pending.tenant[jobs].tolist()
-        self.size: list[int] = pending.size[jobs].tolist()
-        self.gpus: list[int] = pending.gpus_per_member[jobs].tolist()
-        self.limit: list[int] = pending.limit[jobs].tolist()
-        self.topology: list[int] = pending.topology[jobs].tolist()
-        self.free = list(ground.free)  # what is idle; a placer may have moved its room already
-        self.idle = Room(ground.free)
-        for topology in set(self.topology) - {0}:
-            self.idle.divide(topology, *ground.domains(topology))
-        self.limited = any(c != UNLIMITED for c in limits.ceiling)
-        self.chains: dict[int, list[tuple[int, int]]] = {}
-        self.failed: dict[tuple[int, int, int], int] = {}
-        self.behind: Behind | None = None
-        self.first_blocked = NONE  # position in the walk of the gang that reserves
-        self.counted = 0  # GPUs the gang holds that ``kept`` counts as used
-        self.later: Kept | None = None  # idle guarantees at the reservation's instant
-        self.all_ends: list[Row] = []
-        self.out = Outcome()
-        self.started: list[tuple[int, Spots]] = []
-        self.retry: list[int] = []  # who may start once the plan is made again
-        self.running_ends: list[Row] | None = None
-        self.planned_after = 0  # how many had started when the reservation was planned
-        self.light: list[int] = []  # who waits because its tenant weighs nothing
-        self.lacking: list[int] = []  # who waits for room, and weighs something
-        self.waited = False  # someone whose tenant has a weight waits for room
+class Walk(Starting):
+    """A walk; ``run`` goes through it once."""
 
     def run(self) -> Outcome:
         """Judge every job in order, then let the plan settle."""
         if not self.job:
             return self.out
         smallest = min(s * g for s, g in zip(self.size, self.gpus, strict=True))
+        taking = self.taking
+        if taking is not None:
+            taking.stand()
+        at_once = self.kept is None and (taking is None or not taking.may)
         for k in range(len(self.job)):
-            if self.behind is not None and self.idle.total < smallest and self.kept is None:
+            if at_once and self.behind is not None and self.idle.total < smallest:
                 self._rest(k)
                 break
             self._judge(k)
         self._settle()
         self._hold()
+        if taking is not None:
+            taking.write()
         self.notes.write(self.draft, self.order)
         return self.out
 
@@ -93,219 +47,71 @@ class Walk:
 
     def _judge(self, k: int) -> None:
         tenant, need = self.tenant[k], self.size[k] * self.gpus[k]
-        limits = self.limits
+        limits, taking = self.limits, self.taking
+        if taking is not None:
+            if self.notes.reason[k] == STARTS:
+                return
+            if k in taking.places:
+                taking.elsewhere(k)
+                return
         if self.waited and limits.weightless[tenant]:
             light = limits.beyond(tenant, need)
             if light != NONE:
-                self._late(k)
+                self.late(k)
                 self.light.append(k)
                 self.notes.say(k, WEIGHTLESS, tenant=light)
                 return
+        if taking is not None:
+            whose, left = taking.beyond_guarantee(k)
+            if whose != NONE:
+                self.late(k)
+                self.notes.say(k, GUARANTEE, need, left, whose)
+                return
         if self.limited:
-            for above, ceiling in self._chain(tenant):
+            for above, ceiling in self.chain(tenant):
                 room = ceiling - limits.used[above]
                 if need > room:
-                    self._late(k)
+                    if taking is not None and taking.evict(k):
+                        return
+                    self.late(k)
                     self.notes.say(k, CEILING, need, max(room, 0), above)
                     return
-        if not self._start(k):
+        if not self.start(k) and (taking is None or not taking.evict(k)):
             self._blocked(k, need)
-
-    def _chain(self, tenant: int) -> list[tuple[int, int]]:
-        """List who of the tenant and those above it has a ceiling, lowest first."""
-        chain = self.chains.get(tenant)
-        if chain is None:
-            ceiling = self.limits.ceiling
-            path = path_of(self.limits.parents, tenant)
-            chain = [(t, ceiling[t]) for t in path if ceiling[t] != UNLIMITED]
-            self.chains[tenant] = chain
-        return chain
-
-    def _late(self, k: int) -> bool:
-        """Note a reservation that is older than the timeout; True if it is."""
-        timeout = self.policy.gang_timeout
-        if timeout < 0:
-            return False
-        since = int(self.pending.reserved_since[self.job[k]])
-        late = since >= 0 and self.now - since >= timeout
-        if late:
-            self.out.timed_out.add(self.job[k])
-        return late
-
-    # --- starting
-
-    def _start(self, k: int) -> bool:
-        rooms: tuple[Room, ...] = (self.idle,)
-        short, behind = True, self.behind
-        if behind is not None:
-            if self.policy.backfill == "none":
-                return False
-            short = self._short(k)
-            rooms = behind.rooms(short)
-            if not self._keeps_quota(k):
-                return False
-        size, gpus, topology = self.size[k], self.gpus[k], self.topology[k]
-        need = size * gpus
-        if self.kept is not None and (need > self._budget(k) or not self._keeps_budget(k, short)):
-            return False
-        if behind is None and self._holding(k):
-            spots = self._around(k)
-            if spots is not None:
-                self._commit(k, spots, short)
-                return True
-        for turn, room in enumerate(rooms):
-            if need > room.total:
-                continue
-            key = (MAIN if behind is None else 1 + turn + 2 * short, topology, gpus)
-            if size >= self.failed.get(key, UNLIMITED):
-                continue
-            spots = place(room, size, gpus, topology, self.how, self.waste)
-            if spots is not None:
-                self._commit(k, spots, short)
-                return True
-            self.failed[key] = size
-        return False
-
-    def _budget(self, k: int) -> int:
-        """Return what is idle, less the idle guarantees and the holds that are not lent."""
-        withheld = self.kept.withheld(self.tenant[k]) if self.kept is not None else 0
-        return self.idle.total - self.counted - withheld
-
-    def _keeps_budget(self, k: int, short: bool) -> bool:
-        """Tell whether the reservation still fits beside this job and the guarantees kept then."""
-        if self.behind is None or self.later is None or short:
-            return True
-        need, first, tenant = self.size[k] * self.gpus[k], self.first_blocked, self.tenant[k]
-        self.later.count(tenant, need)
-        withheld = self.later.withheld(self.tenant[first])
-        self.later.count(tenant, -need)
-        left = sum(self.behind.kept.spare) - need
-        return left >= withheld
-
-    def _short(self, k: int) -> bool:
-        """Tell whether the job's limit ends by the reservation's instant."""
-        at = self.behind.kept.at if self.behind is not None else NONE
-        return at != NONE and self.limit[k] >= 0 and self.now + self.limit[k] <= at
-
-    def _keeps_quota(self, k: int) -> bool:
-        """Tell whether the reservation still fits under its ceilings beside this job."""
-        quota = self.behind.kept.quota if self.behind is not None else {}
-        if not quota:
-            return True
-        need = self.size[k] * self.gpus[k]
-        return all(need <= quota.get(t, need) for t, _ in self._chain(self.tenant[k]))
-
-    def _holding(self, k: int) -> list[tuple[int, int]]:
-        """List (rank, position) of what the job holds on nodes that are still usable."""
-        job, pending = self.job[k], self.pending
-        start, end = int(pending.hold_offsets[job]), int(pending.hold_offsets[job + 1])
-        if start == end:
-            return []
-        positions = self.ground.position[pending.hold_node[start:end]].tolist()
-        ranks = pending.hold_rank[start:end].tolist()
-        return sorted((r, p) for r, p in zip(ranks, positions, strict=True) if p >= 0)
-
-    def _held(self, k: int) -> dict[int, int]:
-        """Count the members the job holds where their GPUs are still idle, by position."""
-        held: dict[int, int] = {}
-        for _, position in self._holding(k):
-            members = held.get(position, 0) + 1
-            if members * self.gpus[k] <= self.free[position]:
-                held[position] = members
-        return held
-
-    def _around(self, k: int) -> Spots | None:
-        """Place a gang around what it holds; None: it must be placed afresh."""
-        size, gpus, topology = self.size[k], self.gpus[k], self.topology[k]
-        held = self._held(k)
-        nodes = list(range(len(self.free)))
-        if topology:
-            domains = {self.idle.domain_of[topology][p] for p in held}
-            if len(domains) != 1:
-                return None
-            nodes = self.idle.domains[topology][domains.pop()]
-        left = size - sum(held.values())
-        spots = dict(held)
-        if left > 0:
-            rest = Room([self.free[p] - held.get(p, 0) * gpus for p in nodes])
-            more = place(rest, left, gpus, 0, self.how, self.waste)
-            if more is None:
-                return None
-            for place_, members in more:
-                spots[nodes[place_]] = spots.get(nodes[place_], 0) + members
-        return sorted(spots.items()) if left >= 0 else None
-
-    def _commit(self, k: int, spots: Spots, short: bool) -> None:
-        """Start the gang: every node, ceiling and view follows."""
-        gpus, tenant = self.gpus[k], self.tenant[k]
-        for position, members in spots:
-            idle = self.free[position] - members * gpus
-            self.free[position] = idle
-            self.idle.set(position, idle)
-            if self.behind is not None and self.behind.took(position, members * gpus, idle, short):
-                self.failed.clear()
-        need = self.size[k] * gpus
-        used, parents = self.limits.used, self.limits.parents
-        above = tenant
-        while above >= 0:
-            used[above] += need
-            above = parents[above]
-        if self.behind is not None and self.behind.kept.quota:
-            quota = self.behind.kept.quota
-            for above, _ in self._chain(tenant):
-                if above in quota:
-                    quota[above] -= need
-        if self.kept is not None:
-            self.kept.moved(tenant)
-            if self.later is not None and not short:
-                self.later.count(tenant, need)
-        self.notes.say(k, STARTS)
-        self.out.timed_out.discard(self.job[k])
-        self.started.append((k, spots))
-        self.out.starts[self.job[k]] = self._ranks(k, spots)
-
-    def _ranks(self, k: int, spots: Spots) -> list[int]:
-        """Give each rank its node; who holds already stays where it holds."""
-        nodes = self.ground.nodes
-        holding = self._holding(k)
-        if not holding:
-            return [nodes[p] for p, members in spots for _ in range(members)]
-        left = dict(spots)
-        ranks = [NONE] * self.size[k]
-        for rank, position in holding:
-            if left.get(position, 0) > 0 and rank < len(ranks) and ranks[rank] == NONE:
-                ranks[rank] = nodes[position]
-                left[position] -= 1
-        rest = iter([nodes[p] for p in sorted(left) for _ in range(left[p])])
-        return [next(rest) if node == NONE else node for node in ranks]
 
     # --- waiting for room
 
     def _blocked(self, k: int, need: int) -> None:
         """Say which room is lacking; the first who lacks nothing else reserves."""
-        withheld = self.idle.total - self._budget(k)
+        withheld, taking = self.idle.total - self._budget(k), self.taking
         reason, usable = RESERVED, self.idle.total
         if self.behind is not None:
             usable = self._usable_behind(self._short(k))
-        if need > self.idle.total - withheld:
+        kept = taking.kept_idle() if taking is not None else 0
+        if need > self.idle.total + kept - withheld:
             reason = CAPACITY
-        elif not self._fits(k):
+        elif not self._fits(k) and (taking is None or taking.keeps_from(k) == NONE):
             reason = PLACEMENT
         self.notes.say(k, reason, need, max(usable - withheld, 0))
-        if not self.limits.weightless[self.tenant[k]]:
-            self.waited = True
-            self.lacking.append(k)
-        late = self._late(k)
+        self.waits(k)
+        late = self.late(k)
         if self.behind is not None:
             if reason == RESERVED or (self.kept is not None and need <= self.idle.total):
                 self.retry.append(k)
                 self._behind_whom(k)
         elif not late and self._may_reserve(k):
             self._reserve(k)
+            self._behind_whom(k)
 
     def _behind_whom(self, k: int) -> None:
-        notes = self.notes
-        if self.behind is not None and notes.reason[k] == RESERVED:
+        """Say for whom the idle GPUs are kept: a reservation, or a gang that was promised them."""
+        notes, taking = self.notes, self.taking
+        if notes.reason[k] != RESERVED:
+            return
+        whom = NONE if taking is None or self._fits(k) else taking.keeps_from(k)
+        if whom != NONE:
+            notes.for_job[k], notes.until[k] = self.job[whom], notes.until[whom]
+        elif self.behind is not None:
             notes.for_job[k] = self.job[self.first_blocked]
             notes.until[k] = self.behind.kept.at
 
@@ -345,14 +151,14 @@ class Walk:
             idle = self.idle.total - self.kept.withheld(self.tenant[k])
             most_now = max(idle, 0) // gpus
             lack = Lack(self.kept.copy(), ends, self.tenant[k])
-        wanted = Wanted(self.job[k], size, gpus, domains, possible, self._held(k), most_now)
+        wanted = Wanted(self.job[k], size, gpus, domains, possible, self.held(k), most_now)
         rows = [(at, position, freed) for at, position, freed, _ in ends]
         kept = reserve(wanted, self.free, rows, self.how, self.waste, lack)
         late = self.policy.hold_late
         if late >= 0:
             kept.holds = kept.at != NONE and kept.at - self.now <= late
         self._keep_quota(k, kept)
-        self.first_blocked, self.planned_after = k, len(self.started)
+        self.first_blocked, self.planned_after = k, self.changes
         self.draft.forecast[self.job[k]] = kept.at
         self.behind = Behind(self.idle, self.free, kept)
         self.failed = {key: size for key, size in self.failed.items() if key[0] == MAIN}
@@ -377,10 +183,12 @@ class Walk:
         hold up nobody, and lose what it holds.
         """
         need = self.size[k] * self.gpus[k]
-        chain = self._chain(self.tenant[k])
+        chain = self.chain(self.tenant[k])
         kept.quota = {t: ceiling - self.limits.used[t] - need for t, ceiling in chain}
 
     def _ends(self) -> list[Row]:
+        if self.taking is not None:
+            return self.taking.ends()
         if self.running_ends is None:
             self.running_ends = self.ground.ends()
         return self.running_ends
@@ -429,21 +237,33 @@ class Walk:
         """Plan again after what started behind, until another run would change nothing."""
         again = True
         while again:
-            while self.behind is not None and len(self.started) != self.planned_after:
+            while self.behind is not None and self.changes != self.planned_after:
                 waiting, self.retry = self.retry, []
                 self._reserve(self.first_blocked)
                 for k in waiting:
-                    if self._over(k) or not self._start(k):
+                    if self._over(k) or not self.start(k):
                         self.retry.append(k)
                         self._behind_whom(k)
             again = self._lighten()
+            if self.taking is not None:
+                again = self.taking.again() or again
+                if self.again:
+                    self._redo()
+                    again = True
+
+    def _redo(self) -> None:
+        """Judge all who wait for room again: who reserved was promised a place."""
+        self.again, self.retry = False, []
+        for k, reason in enumerate(self.notes.reason):
+            if reason in BLOCKED:
+                self._judge(k)
 
     def _lighten(self) -> bool:
         """Judge weightless jobs again once nobody else waits for room; True if any started."""
         if not self.light:
             return False
         waits = [k for k in self.lacking if self.notes.reason[k] != STARTS]
-        self.lacking = [k for k in waits if not self._over(k)]
+        self.lacking = [k for k in waits if self.notes.reason[k] == LEAVING or not self._over(k)]
         if self.lacking:
             return False
         self.waited = False
@@ -455,7 +275,7 @@ class Walk:
 
     def _over(self, k: int) -> bool:
         need, used = self.size[k] * self.gpus[k], self.limits.used
-        return any(used[t] + need > ceiling for t, ceiling in self._chain(self.tenant[k]))
+        return any(used[t] + need > ceiling for t, ceiling in self.chain(self.tenant[k]))
 
     def _hold(self) -> None:
         """Write down what the gang holds while it waits."""
@@ -465,7 +285,7 @@ class Walk:
         nodes, gpus = self.ground.nodes, self.gpus[k]
         left = {p: kept.held(p, self.free[p]) // gpus for p in kept.now}
         rows: list[tuple[int, int]] = []
-        for rank, position in self._holding(k):
+        for rank, position in self.holding(k):
             if left.get(position, 0) > 0:
                 left[position] -= 1
                 rows.append((rank, nodes[position]))

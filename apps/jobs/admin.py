@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from apps.common.readonly import ReadOnlyAdmin, ReadOnlyInline
-from apps.jobs.models import Arrival, Attempt, Job, Member, Move, Reservation
+from apps.jobs.models import Arrival, Attempt, Eviction, Job, Member, Move, Reservation
 
 
 class MoveInline(ReadOnlyInline[Move]):
@@ -48,6 +48,17 @@ class JobAdmin(ReadOnlyAdmin[Job]):
     ordering = ("-id",)
     exclude = ("idempotency_key", "request_digest")
     inlines = (AttemptInline, ReservationInline, MoveInline)
+
+
+@admin.register(Eviction)
+class EvictionAdmin(ReadOnlyAdmin[Eviction]):
+    """Evictions; the console shows each with what may be told of it to whom."""
+
+    list_display = ("id", "at", "job", "beneficiary", "rule", "mode", "outcome", "gpus", "thrashes")
+    list_filter = ("cluster", "rule", "mode", "outcome", "thrashes")
+    search_fields = ("=id", "=job__id", "=beneficiary__id")
+    list_select_related = ("job", "beneficiary")
+    ordering = ("-id",)
 
 
 class MemberInline(ReadOnlyInline[Member]):

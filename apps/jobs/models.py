@@ -8,7 +8,15 @@ from django.conf import settings
 from django.core.validators import MinValueValidator
 from django.db import models
 
-from apps.jobs.states import HOLDING, WAITING, JobState, Outcome, ReservationOutcome
+from apps.jobs.states import (
+    HOLDING,
+    WAITING,
+    EvictionMode,
+    EvictionOutcome,
+    JobState,
+    Outcome,
+    ReservationOutcome,
+)
 
 
 class TopologyChoice(models.TextChoices):
@@ -108,6 +116,9 @@ class Attempt(models.Model):
     kept_seconds = models.PositiveBigIntegerField(
         default=0, help_text="Work a checkpoint brought over from earlier attempts."
     )
+    # The attempt before it was evicted: a cool-down counts from this one's start.
+    after_eviction = models.BooleanField(default=False)
+    demoted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["job_id", "number"]
@@ -130,6 +141,9 @@ class Member(models.Model):
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="members")
     rank = models.PositiveIntegerField()
     node = models.ForeignKey("backends.Node", models.PROTECT, related_name="members")
+    left_at = models.DateTimeField(
+        null=True, blank=True, help_text="Set: the gang shrank, and went on without it."
+    )
 
     class Meta:
         ordering = ["attempt_id", "rank"]
@@ -150,6 +164,9 @@ class Reservation(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     outcome = models.CharField(max_length=12, choices=ReservationOutcome, blank=True)
     timeout_seconds = models.PositiveBigIntegerField(null=True, blank=True)
+    # Victims were chosen for it; [rank, node id] of members whose room is still to come.
+    promised = models.BooleanField(default=False)
+    promises = models.JSONField(default=list)
 
     class Meta:
         ordering = ["-id"]
@@ -163,6 +180,70 @@ class Reservation(models.Model):
 
     def __str__(self) -> str:
         return f"reservation of {self.job}"
+
+
+class Eviction(models.Model):
+    """One running attempt that was made to give way: for whom, by which rule, at what cost.
+
+    The row is written before the cluster is asked; ``ended_at`` is set when it has left, stays,
+    or, demoted, was made to run on below the others.
+    """
+
+    cluster = models.ForeignKey("backends.Cluster", models.CASCADE, related_name="evictions")
+    attempt = models.ForeignKey(Attempt, models.PROTECT, related_name="evictions")
+    job = models.ForeignKey(Job, models.PROTECT, related_name="evictions")
+    beneficiary = models.ForeignKey(Job, models.PROTECT, related_name="evictions_for_it")
+    beneficiary_attempt = models.PositiveIntegerField()
+    tick_id = models.BigIntegerField()
+    rule = models.CharField(max_length=30)
+    mode = models.CharField(max_length=12, choices=EvictionMode)
+    at = models.DateTimeField(help_text="When it was decided.")
+    leave_by = models.DateTimeField(help_text="When the grace is over; a kill has none.")
+    members = models.PositiveIntegerField(help_text="How many leave: all, but for a shrink.")
+    gpus = models.PositiveIntegerField()
+    asked_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the cluster had been told."
+    )
+    # From an API call: this attempt saved its work, and may be stopped.
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    confirmed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    # From a withdrawal: nobody needs its room any more.
+    unneeded_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=15, choices=EvictionOutcome, blank=True)
+    # GPU-microseconds since its last confirmed checkpoint (its start, if none), at its end.
+    lost_gpu_us = models.BigIntegerField(null=True, blank=True)
+    lost_micros = models.BigIntegerField(
+        null=True, blank=True, help_text="Their price, in micro-units of money."
+    )
+    within_hour = models.PositiveIntegerField(
+        default=1, help_text="Evictions of the job within an hour, this one counted."
+    )
+    thrashes = models.BooleanField(default=False, help_text="It reached the policy's limit.")
+    # Both tenants at the decision: share, usage share, level, and quota and holdings in the pool.
+    standings = models.JSONField(default=dict)
+    # The candidates that were looked at, in order, and why each was passed over.
+    considered = models.JSONField(default=list)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["attempt"],
+                name="one_open_eviction_per_attempt",
+                condition=models.Q(ended_at__isnull=True),
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "id"], name="eviction_cluster"),
+            models.Index(fields=["job", "at"], name="eviction_job"),
+            models.Index(fields=["beneficiary", "id"], name="eviction_beneficiary"),
+        ]
+
+    def __str__(self) -> str:
+        return f"eviction of {self.job}"
 
 
 class Move(models.Model):

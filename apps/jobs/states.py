@@ -49,6 +49,45 @@ class Outcome(models.TextChoices):
     LOST = "lost"
     REFUSED = "refused"
     STOPPED = "stopped"
+    EVICTED = "evicted"
+
+
+class EvictionMode(models.TextChoices):
+    """What a victim is asked: ``shrink`` takes the last members of an elastic gang."""
+
+    KILL = "kill"
+    CHECKPOINT = "checkpoint"
+    DEMOTE = "demote"
+    SHRINK = "shrink"
+
+
+ASKED = frozenset({EvictionMode.CHECKPOINT, EvictionMode.SHRINK})
+"""Modes that wait for the victim: a kill saves nothing, a demotion ends nothing."""
+
+
+class EvictionOutcome(models.TextChoices):
+    """How an eviction ended; a victim that ended by itself says how.
+
+    ``stayed``: the beneficiary needed it no more, and it could be told so in time.
+    """
+
+    KILLED = "killed"
+    CHECKPOINTED = "checkpointed"
+    GRACE_EXCEEDED = "grace_exceeded"
+    DEMOTED = "demoted"
+    SHRUNK = "shrunk"
+    STAYED = "stayed"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+LEFT = frozenset(
+    {EvictionOutcome.KILLED, EvictionOutcome.CHECKPOINTED, EvictionOutcome.GRACE_EXCEEDED}
+)
+"""Outcomes of an attempt that an eviction ended."""
 
 
 class ReservationOutcome(models.TextChoices):

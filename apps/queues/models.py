@@ -6,6 +6,8 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 DAY = 86_400
+LONGEST_GRACE = 7 * DAY
+"""Longer, and what a team is promised would be gone before it comes."""
 
 
 def fair_share_choices() -> list[tuple[str, str]]:
@@ -13,6 +15,13 @@ def fair_share_choices() -> list[tuple[str, str]]:
     from apps.engine.fairshare import POLICIES
 
     return [(name, name) for name in POLICIES]
+
+
+def preemption_choices() -> list[tuple[str, str]]:
+    """Return the preemption rules there are; a callable, so a new one needs no migration."""
+    from apps.engine.preemption import RULES
+
+    return [(name, name) for name in RULES]
 
 
 class PriorityClass(models.Model):
@@ -62,6 +71,19 @@ class ClusterPolicy(models.Model):
         null=True, blank=True, default=1_800, validators=[MinValueValidator(1)]
     )
     lend_guarantee = models.BooleanField(default=True)
+    preemption = models.CharField(max_length=30, choices=preemption_choices, default="none")
+    mode = models.CharField(
+        max_length=12, choices=[(c, c) for c in ("kill", "checkpoint", "demote")], default="kill"
+    )
+    grace_seconds = models.PositiveBigIntegerField(
+        default=60, validators=[MaxValueValidator(LONGEST_GRACE)], help_text="A kill has none."
+    )
+    min_runtime_seconds = models.PositiveBigIntegerField(default=0)
+    max_evictions_per_tick = models.PositiveIntegerField(default=0, help_text="0: no limit.")
+    cooldown_seconds = models.PositiveBigIntegerField(default=0)
+    thrash_after = models.PositiveIntegerField(
+        default=3, help_text="Evictions within an hour, after which a job is left alone; 0: never."
+    )
 
     class Meta:
         verbose_name_plural = "cluster policies"

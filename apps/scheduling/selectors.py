@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -25,6 +26,12 @@ AHEAD_SHOWN = 20
 TERM_NAMES = ("fair_share", "age", "size", "queue", "class", "boost", "nice")
 
 
+ROOM_CODES = ("capacity", "placement", "reserved", "no_nodes", "leaving", "deferred")
+EXPLAINED = (
+    "tenant", "for", "for_id", "jobs", "job_ids", "until", "most", "domain", "who", "since", "what",
+)  # fmt: skip
+
+
 def verdicts_on(clusters: Iterable[Cluster]) -> QuerySet[Verdict]:
     """Return the newest verdicts of clusters with their jobs, as sorted."""
     rows = Verdict.objects.filter(
@@ -42,13 +49,36 @@ def _ids(verdicts: Iterable[Verdict], key: str) -> set[int]:
     return {v.detail[key] for v in verdicts if key in v.detail}
 
 
+def _others(verdicts: Iterable[Verdict]) -> set[int]:
+    """Return the jobs that verdicts name: whom room is held for, and who leaves."""
+    leaving = {job for v in verdicts for job in v.detail.get("jobs", ())}
+    return _ids(verdicts, "for") | leaving
+
+
+SPELLED_OUT = 3
+"""Jobs that leave are named up to so many; their number is told beyond."""
+
+
+def _together(names: Sequence[str]) -> list[str]:
+    """Return names with equal ones told once: ``2 jobs of vision``, as nobody is named there."""
+    if len(names) > SPELLED_OUT or len(set(names)) == len(names):
+        return list(names)
+    counts = Counter(names)
+    return [
+        f"{count} jobs{name.removeprefix('a job')}"
+        if count > 1 and name.startswith("a job ")
+        else name
+        for name, count in counts.items()
+    ]
+
+
 def facts_of(verdicts: Sequence[Verdict], user: User) -> dict[int, dict[str, Any]]:
     """Return what each verdict's reason carries, with the names ``user`` may read, by job id.
 
     At most two queries for any number of verdicts; ``verdict.job`` is loaded with its pool.
     """
     tenants = dict(Tenant.objects.filter(pk__in=_ids(verdicts, "tenant")).values_list("id", "path"))
-    holders = list(Job.objects.filter(pk__in=_ids(verdicts, "for")).select_related("tenant"))
+    holders = list(Job.objects.filter(pk__in=_others(verdicts)).select_related("tenant"))
     names, sight = names_for(user, holders), sight_of(user)
     visible = {job.pk for job in holders if sight.covers(job.tenant.path)}
     found: dict[int, dict[str, Any]] = {}
@@ -72,6 +102,11 @@ def facts_of(verdicts: Sequence[Verdict], user: User) -> dict[int, dict[str, Any
         if "for" in detail:
             facts["for"] = names.get(detail["for"], "an earlier gang")
             facts["for_id"] = detail["for"] if detail["for"] in visible else None
+        if "jobs" in detail:
+            told = [job for job in detail["jobs"] if job in names]
+            facts["jobs"] = _together([names[job] for job in told])
+            if len(facts["jobs"]) == len(told):
+                facts["job_ids"] = [job if job in visible else None for job in told]
         if "until_us" in detail:
             facts["until"] = from_us(detail["until_us"])
         for key in ("most", "domain", "held"):
@@ -153,7 +188,7 @@ def _gates(
     gpus, pool = job.gpus, job.pool.name
     held = verdict.code in ("held", "dependency", "begin_time", "paused")
     gates: list[dict[str, Any]] = []
-    room = verdict.code in ("capacity", "placement", "reserved", "no_nodes")
+    room = verdict.code in ROOM_CODES
     gates.append(
         {
             "gate": "Room",
@@ -163,6 +198,16 @@ def _gates(
             "note": sentence if room else "",
         }
     )
+    if verdict.code == "guarantee":
+        gates.append(
+            {
+                "gate": f"Guarantee of {facts.get('tenant') or job.tenant.path}",
+                "ok": False,
+                "needs": verdict.needed,
+                "available": verdict.available,
+                "note": sentence,
+            }
+        )
     by_path = {standing.tenant.path: standing for standing in standings.values()}
     for path in reversed(ancestor_paths(job.tenant.path)):
         standing = by_path.get(path)
@@ -292,7 +337,7 @@ def explain(job: Job, user: User, when: reasons.When = reasons.iso) -> dict[str,
         "standings": siblings_of(verdict.job, standings),
         "forecast": forecast_of(verdict),
     }
-    for key in ("tenant", "for", "for_id", "until", "most", "domain", "who", "since", "what"):
+    for key in EXPLAINED:
         if key in facts:
             answer[key] = facts[key]
     if verdict.code not in AHEAD_CODES:

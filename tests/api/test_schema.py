@@ -62,6 +62,21 @@ def test_a_body_takes_no_other_fields(schema: dict[str, Any]) -> None:
     assert body["properties"]["size"]["minimum"] == 1
 
 
+def test_a_confirmation_names_its_attempt_and_answers_with_the_eviction(
+    schema: dict[str, Any],
+) -> None:
+    post = schema["paths"]["/api/v1/jobs/{id}/confirm-checkpoint"]["post"]
+    body = schema["components"]["schemas"]["ConfirmationRequest"]
+
+    answer = post["responses"]["200"]["content"]["application/json"]["schema"]
+    assert answer == {"$ref": "#/components/schemas/EvictionShown"}
+    assert body["required"] == ["attempt"]
+    assert body["additionalProperties"] is False
+    assert schema["components"]["schemas"]["EvictionModeEnum"]["enum"] == [
+        "kill", "checkpoint", "demote", "shrink",
+    ]  # fmt: skip
+
+
 def test_the_key_is_a_documented_header(schema: dict[str, Any]) -> None:
     names = {p["name"]: p["in"] for p in schema["paths"]["/api/v1/jobs"]["post"]["parameters"]}
 

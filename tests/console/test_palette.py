@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.console.palette import HEAT_DARK, HEAT_LIGHT, STATES, TERMS, TOKENS
+from apps.console.palette import HEAT_DARK, HEAT_LIGHT, MODES, STATES, TERMS, TOKENS
+from apps.jobs.states import EvictionMode
 
 CSS = Path(__file__).resolve().parents[2] / "static" / "css" / "tokens.css"
 PAIR = re.compile(r"--([a-z0-9-]+):\s*light-dark\((#[0-9A-Fa-f]{6}),\s*(#[0-9A-Fa-f]{6})\)")
@@ -47,7 +48,7 @@ def test_text_is_readable_on_every_ground_it_stands_on(theme: str) -> None:
 def test_each_mark_stands_out_from_the_page_by_itself_or_by_its_outline(theme: str) -> None:
     surface = getattr(TOKENS["surface"], theme)
 
-    for state in STATES.values():
+    for state in (*STATES.values(), *MODES.values()):
         token = TOKENS["control"] if state.outlined else state.colour
         assert contrast(getattr(token, theme), surface) >= 3, state.key
 
@@ -55,6 +56,16 @@ def test_each_mark_stands_out_from_the_page_by_itself_or_by_its_outline(theme: s
 def test_no_two_states_share_both_colour_and_pattern() -> None:
     for one, other in combinations(STATES.values(), 2):
         assert (one.token, one.pattern) != (other.token, other.pattern)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_modes_of_eviction_are_told_apart_by_lightness_and_named_as_the_record_spells_them(
+    theme: str,
+) -> None:
+    assert set(MODES) == set(EvictionMode.values)
+    for one, other in combinations(MODES.values(), 2):
+        colours = getattr(one.colour, theme), getattr(other.colour, theme)
+        assert contrast(*colours) >= 1.25, (one.key, other.key)
 
 
 def test_terms_have_their_tokens_and_the_heat_scale_is_turned_for_the_dark() -> None:

@@ -268,7 +268,7 @@ def apply(snapshot: Snapshot, policy: Policy, plan: Plan) -> Snapshot:
     columns = {
         name: getattr(pending, name)[stays]
         for name in Pending.__slots__
-        if not name.startswith("hold_")
+        if not name.startswith(("hold_", "promise_"))
     }
     columns |= {"reserved_since": since[stays], "no_reserve_before": back_off[stays]}
     waits = Pending(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
-from apps.engine import placement, quotas, walk
+from apps.engine import placement, quotas, starting
 from apps.engine.codec import difference
 from apps.engine.cycle import schedule
 from apps.engine.types import MICROSECOND, NONE, Policy, Reason, Snapshot
@@ -135,7 +135,7 @@ def test_a_mutant_that_starts_partial_gangs_is_caught(monkeypatch: pytest.Monkey
     def partial(room: Any, size: int, *rest: Any) -> Any:
         return placement.place(room, max(size - 1, 1), *rest)
 
-    monkeypatch.setattr(walk, "place", partial)
+    monkeypatch.setattr(starting, "place", partial)
 
     assert caught(monkeypatch, "partial gang")
 
@@ -146,12 +146,12 @@ def test_a_mutant_that_ignores_the_quota_of_an_ancestor_is_caught(
     def only_itself(parents: list[int], tenant: int) -> list[int]:
         return [tenant]
 
-    monkeypatch.setattr(walk, "path_of", only_itself)
+    monkeypatch.setattr(starting, "path_of", only_itself)
 
     assert caught(monkeypatch, "ceiling exceeded")
 
 
 def test_the_mutants_patch_what_the_engine_uses() -> None:
-    assert walk.place is placement.place
+    assert starting.place is placement.place
     assert quotas.UNLIMITED > 0
     assert Reason.STARTS == 0

@@ -72,11 +72,63 @@ def test_what_is_not_a_snapshot_is_refused(data: bytes) -> None:
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "VERSION", 3)
     data = codec.encode_snapshot(snapshot(2, 2, 3), POLICY)
-    monkeypatch.setattr(codec, "VERSION", 2)
 
-    with pytest.raises(codec.Undecodable, match="version 1"):
+    with pytest.raises(codec.Undecodable, match="version 3"):
         codec.decode_snapshot(data)
+
+
+SINCE_TWO = [
+    "snapshot.pending.preemptible",
+    "snapshot.pending.promise",
+    "snapshot.running.attempt",
+    "snapshot.running.submitted",
+    "snapshot.running.preemptible",
+    "snapshot.running.min_size",
+    "snapshot.running.last_checkpoint",
+    "snapshot.running.restarted",
+    "snapshot.running.evictions",
+    "snapshot.running.demoted",
+    "snapshot.running.leaving",
+    "snapshot.running.shrinking",
+    "policy.mode",
+    "policy.grace",
+    "policy.min_runtime",
+    "policy.max_evictions",
+    "policy.cooldown",
+    "policy.thrash_after",
+    "evictions",
+    "promises",
+    "leaving",
+    "stays",
+    "considered",
+]
+
+
+def test_a_tick_stored_before_preemption_still_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    shot = snapshot(20, 12, 200, load=0.5)
+    plan = schedule(shot, POLICY)
+    seen = codec.to_columns(shot, "snapshot.") | codec.to_columns(POLICY, "policy.")
+    answered = codec.to_columns(plan)
+    monkeypatch.setattr(codec, "VERSION", 1)
+    old = [
+        codec.dump(kind, {n: c for n, c in columns.items() if not n.startswith(tuple(SINCE_TWO))})
+        for kind, columns in (("snapshot", seen), ("plan", answered))
+    ]
+
+    again, policy = codec.decode_snapshot(old[0])
+
+    assert codec.difference(shot, again) == []
+    assert codec.difference(codec.decode_plan(old[1]), schedule(again, policy)) == []
+
+
+def test_a_column_that_has_no_default_must_be_there() -> None:
+    columns = codec.to_columns(snapshot(2, 2, 3), "snapshot.") | codec.to_columns(POLICY, "policy.")
+    del columns["snapshot.running.started"]
+
+    with pytest.raises(codec.Undecodable, match=r"no column snapshot\.running\.started"):
+        codec.decode_snapshot(codec.dump("snapshot", columns))
 
 
 def test_ten_thousand_pending_stay_near_a_megabyte() -> None:

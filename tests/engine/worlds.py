@@ -188,11 +188,11 @@ def shuffled(shot: Snapshot, rng: np.random.Generator) -> Snapshot:
     running_new = rng.permutation(len(shot.running.id))
     node_at, tenant_at, pool_at = (np.argsort(p) for p in (nodes_new, tenants_new, pools_new))
 
-    def again(table: Any, order: Any, skip: str = "") -> dict[str, Any]:
+    def again(table: Any, order: Any, *skip: str) -> dict[str, Any]:
         columns: dict[str, Any] = {}
         for name in type(table).__slots__:
             value = getattr(table, name)
-            if skip and name.startswith(skip):
+            if name.startswith(skip):
                 continue
             if isinstance(value, tuple):
                 columns[name] = tuple(value[k] for k in order)
@@ -233,7 +233,7 @@ def shuffled(shot: Snapshot, rng: np.random.Generator) -> Snapshot:
             }
         ),
         pending=Pending(
-            **again(pending, pending_new, "hold_"),
+            **again(pending, pending_new, "hold_", "promise_"),
             hold_offsets=hold_offsets,
             hold_rank=hold_rank,
             hold_node=node_at[hold_node] if len(hold_node) else hold_node,

@@ -37,8 +37,21 @@ class Live:
     utilisation: float | None
     idle_from: int | None
     idle_to: int | None
+    takes: float | str  # seconds from the signal to the saved checkpoint, or never
+    # What it was asked: when it gives way (None: not asked), whether its work is saved by then, and
+    # how many members stay; 0: it leaves whole.
+    leaves: int | None = None
+    saves: bool = False
+    keep: int = 0
+    shrunk: int | None = None
     seen: SeenAttempt | None = None
     seen_checkpoint: int | None = None
+
+    def due(self) -> int | None:
+        """Return the next instant at which it changes by itself; None: never."""
+        if self.leaves is None or self.end is None:
+            return self.end if self.leaves is None else self.leaves
+        return min(self.end, self.leaves)
 
     def checkpoint(self, now: int) -> int | None:
         """Return the instant of the last checkpoint confirmed by ``now``."""
@@ -63,8 +76,19 @@ class Live:
                 started_at=from_us(self.started),
                 checkpoint_at=None if checkpoint is None else from_us(checkpoint),
                 cluster_ref=str(self.id),
+                shrunk_at=None if self.shrunk is None else from_us(self.shrunk),
             )
         return self.seen
+
+    def ask(self, now: int, until: int, keep: int) -> bool:
+        """Take in that it is to give way by ``until``; False: it was asked before."""
+        if self.leaves is not None or keep >= len(self.nodes):
+            return False
+        saved = None if isinstance(self.takes, str) else now + _us(self.takes)
+        self.saves = saved is not None and saved <= until
+        self.leaves = saved if saved is not None and self.saves else max(now, until)
+        self.keep = keep
+        return True
 
     def confirm(self, saved: int) -> bool:
         """Take in a checkpoint; False when a later one is known."""
@@ -118,6 +142,10 @@ def live(
     outcome: str,
     detail: str,
     confirmed: int | None,
+    leaves: int | None = None,
+    saves: int = 0,
+    keep: int = 0,
+    shrunk: int | None = None,
 ) -> Live:
     """Return a running attempt from the columns of its row."""
     does: Mapping[str, Any] = json.loads(workload)
@@ -140,4 +168,9 @@ def live(
         utilisation=None if does["unknown"] else does["utilisation"],
         idle_from=idle_from,
         idle_to=idle_to,
+        takes=does["checkpoint_takes"],
+        leaves=leaves,
+        saves=bool(saves),
+        keep=keep,
+        shrunk=shrunk,
     )

@@ -15,7 +15,20 @@ from apps.backends.port import Capabilities, LaunchRequest, LaunchResult, Observ
 
 CAPABILITIES = Capabilities(
     grade="drive",
-    can=frozenset({"observe", "launch", "stop", "utilisation", "racks", "nvlink"}),
+    can=frozenset(
+        {
+            "observe",
+            "launch",
+            "stop",
+            "utilisation",
+            "racks",
+            "nvlink",
+            "ask_to_leave",
+            "shrink",
+            "stay",
+            "demote",
+        }
+    ),
     cannot={"isolation": "Nothing runs on simulated nodes, so nothing needs to be kept apart."},
 )
 
@@ -50,6 +63,21 @@ class SimulatorBackend:
     def stop(self, uid: str, *, now: datetime) -> None:
         """End an attempt; one that is gone already is success."""
         world_of(self._cluster).stop(uid, now)
+
+    def ask_to_leave(self, uid: str, *, until: datetime, now: datetime) -> None:
+        """Tell an attempt to save its work and go, by ``until`` at the latest."""
+        world_of(self._cluster).ask(uid, until=until, now=now)
+
+    def shrink(self, uid: str, *, keep: int, until: datetime, now: datetime) -> None:
+        """Have all members of an attempt but the first ``keep`` leave, by ``until`` at the latest."""
+        world_of(self._cluster).ask(uid, until=until, now=now, keep=keep)
+
+    def stay(self, uid: str, *, now: datetime) -> bool:
+        """Take back what an attempt was asked; False: too late, it is gone."""
+        return world_of(self._cluster).stay(uid, now)
+
+    def demote(self, uid: str, *, now: datetime) -> None:
+        """Let an attempt run on: nothing in a simulated world is above it."""
 
     def utilisation(self, *, now: datetime) -> Sequence[Sample]:
         """Return the newest sample of each running attempt."""

@@ -77,8 +77,12 @@ class State:
             self.on_node.setdefault(node, set()).add(attempt.uid)
             if row := self.rows.get((node, attempt.pool)):
                 row.free -= attempt.gpus
-        if attempt.end is not None:
-            heappush(self.due, (attempt.end, attempt.id, attempt.uid))
+        self.expect(attempt)
+
+    def expect(self, attempt: Live) -> None:
+        """Note when an attempt changes by itself, anew where that was changed."""
+        if (at := attempt.due()) is not None:
+            heappush(self.due, (at, attempt.id, attempt.uid))
 
     def remove(self, attempt: Live) -> None:
         """Let an attempt go, and give its GPUs back."""
@@ -90,9 +94,26 @@ class State:
 
     def next_end(self) -> int | None:
         """Return the next instant at which an attempt ends by itself."""
-        while self.due and self.due[0][2] not in self.live:
+        while self.due and not self._stands(*self.due[0]):
             heappop(self.due)
         return self.due[0][0] if self.due else None
+
+    def _stands(self, at: int, _: int, uid: str) -> bool:
+        attempt = self.live.get(uid)
+        return attempt is not None and attempt.due() == at
+
+    def drop(self, attempt: Live, at: int) -> None:
+        """Let the last members of a gang go, and give their GPUs back."""
+        for node in attempt.nodes[attempt.keep :]:
+            if row := self.rows.get((node, attempt.pool)):
+                row.free += attempt.gpus
+        gone = set(attempt.nodes) - set(attempt.nodes[: attempt.keep])
+        for node in gone:
+            self.on_node[node].discard(attempt.uid)
+        attempt.nodes = attempt.nodes[: attempt.keep]
+        attempt.leaves, attempt.saves, attempt.keep = None, False, 0
+        attempt.shrunk, attempt.seen = at, None
+        self.expect(attempt)
 
     def next_change(self) -> int | None:
         """Return the next instant at which the world changes by itself."""
@@ -111,7 +132,7 @@ class State:
 
 ALIVE = """
     SELECT id, uid, pool, gpus, nodes, workload, started_us, end_us, end_outcome, end_detail,
-           checkpoint_us
+           checkpoint_us, leaves_us, saves, keep, shrunk_us
     FROM attempt WHERE ended_us IS NULL ORDER BY id
 """
 
@@ -126,7 +147,8 @@ def load(connection: sqlite3.Connection) -> State:
         state.add_node(NodeRow(name, pool, gpus, rack, nvlink, word, since, reason, free=gpus))
     for row in connection.execute(ALIVE):
         names = ("id", "uid", "pool", "gpus", "nodes", "workload", "started", "end", "outcome")
-        state.add(live(**dict(zip((*names, "detail", "confirmed"), row, strict=True))))
+        asked = ("leaves", "saves", "keep", "shrunk")
+        state.add(live(**dict(zip((*names, "detail", "confirmed", *asked), row, strict=True))))
     state.planned = [
         Planned(*row)
         for row in connection.execute(

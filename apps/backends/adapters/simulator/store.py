@@ -37,6 +37,25 @@ INSERT OR IGNORE INTO clock VALUES (1, 0, 0);
 PRAGMA user_version = 1;
 """
 
+# What an attempt was asked: when it gives way, whether its work is saved by then, how many members
+# stay (0: none), and when it shrank.
+GIVING_WAY = """
+ALTER TABLE attempt ADD COLUMN leaves_us INTEGER;
+ALTER TABLE attempt ADD COLUMN saves INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempt ADD COLUMN keep INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempt ADD COLUMN shrunk_us INTEGER;
+PRAGMA user_version = 2;
+"""
+
+
+def _give_way(connection: sqlite3.Connection) -> None:
+    """Bring a world of the first version up to date, once, whoever comes first."""
+    connection.execute("BEGIN IMMEDIATE")
+    if connection.execute("PRAGMA user_version").fetchone()[0] < 2:
+        for statement in GIVING_WAY.split(";"):
+            connection.execute(statement)
+    connection.execute("COMMIT")
+
 
 def connect(path: Path | None) -> sqlite3.Connection:
     """Open a world, made on demand; None: one in memory, gone with its connection.
@@ -60,6 +79,8 @@ def connect(path: Path | None) -> sqlite3.Connection:
             is None
         ):
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
+        if connection.execute("PRAGMA user_version").fetchone()[0] < 2:
+            _give_way(connection)
     except BaseException:
         connection.close()
         raise

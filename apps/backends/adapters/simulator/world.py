@@ -89,6 +89,25 @@ class World:
             if attempt := state.live.get(uid):
                 self._end(state, attempt, at, "stopped", "")
 
+    def ask(self, uid: str, *, until: datetime, now: datetime, keep: int = 0) -> None:
+        """Ask an attempt, or all its members but the first ``keep``, to leave by ``until``."""
+        with self._changing(to_us(now)) as (at, state):
+            attempt = state.live.get(uid)
+            if attempt is not None and attempt.ask(at, to_us(until), keep):
+                state.expect(attempt)
+                self._keep(attempt)
+
+    def stay(self, uid: str, now: datetime) -> bool:
+        """Take back what an attempt was asked; False: it is gone."""
+        with self._changing(to_us(now)) as (_, state):
+            attempt = state.live.get(uid)
+            if attempt is None or attempt.leaves is None:
+                return attempt is not None
+            attempt.leaves, attempt.saves, attempt.keep = None, False, 0
+            state.expect(attempt)
+            self._keep(attempt)
+            return True
+
     # What happens to it, from outside ---------------------------------------------------------
 
     def add_nodes(self, nodes: Sequence[SimNode], *, at: datetime) -> None:
@@ -239,13 +258,36 @@ class World:
         """Let happen what came due up to and at ``now``: at one instant ends, then nodes."""
         while (at := state.next_change()) is not None and at <= now:
             if state.next_end() == at:
-                attempt = state.live[state.due[0][2]]
-                self._end(state, attempt, at, attempt.outcome, attempt.detail)
+                self._come_due(state, state.live[state.due[0][2]], at)
             else:
                 change = state.planned.pop(0)
                 self._turn(state, change.node, change.state, at, change.reason)
                 self._connection.execute("UPDATE planned SET done = 1 WHERE id = ?", (change.id,))
         state.horizon = now
+
+    def _come_due(self, state: State, attempt: Live, at: int) -> None:
+        """End an attempt as it would by itself, or let it give way as it was asked."""
+        if attempt.end == at:
+            self._end(state, attempt, at, attempt.outcome, attempt.detail)
+            return
+        if attempt.saves:
+            attempt.confirm(at)
+        if attempt.keep:
+            state.drop(attempt, at)
+            self._keep(attempt)
+        else:
+            self._end(state, attempt, at, "stopped", "")
+
+    def _keep(self, attempt: Live) -> None:
+        """Write down what an attempt was asked, and what has come of it."""
+        self._connection.execute(
+            "UPDATE attempt SET leaves_us = ?, saves = ?, keep = ?, shrunk_us = ?, nodes = ?,"
+            " checkpoint_us = ? WHERE id = ?",
+            (
+                *(attempt.leaves, attempt.saves, attempt.keep, attempt.shrunk),
+                *(json.dumps(attempt.nodes), attempt.confirmed, attempt.id),
+            ),
+        )
 
     def _insert(
         self, request: LaunchRequest, started: int, checkpoint: int | None, state: State

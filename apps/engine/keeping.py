@@ -1,0 +1,330 @@
+"""Promises in one pool's walk: who has a place that others are leaving, and what cannot be evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from apps.engine.holdings import Holdings
+from apps.engine.placement import Room, Spots, place
+from apps.engine.preemption import Rule
+from apps.engine.promised import Place, Promised, Row, last_members, leaving_rows
+from apps.engine.types import NONE, Bools, Ints, Reason
+
+if TYPE_CHECKING:
+    from apps.engine.starting import Starting
+
+ROOM = (int(Reason.CAPACITY), int(Reason.PLACEMENT), int(Reason.RESERVED))
+BLOCKED = (*ROOM, int(Reason.CEILING))
+LEAVING, DEFERRED = int(Reason.LEAVING), int(Reason.DEFERRED)
+
+Shares = Callable[[Bools, Bools], tuple[Ints, Ints]]
+"""Which pending jobs lack only room and which start → what tenants, and their own work, may keep."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many may still be asked by this decision, over all pools; None: no limit."""
+
+    left: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Means:
+    """What a pool's evictions are made with."""
+
+    rule: Rule
+    name: str
+    holdings: Holdings
+    shares: Shares
+    guess: Callable[[], tuple[Bools, Bools]]  # who lacks room and who starts without evictions
+    allowance: Allowance
+
+
+class Keeping:
+    """What one walk promises, and has promised before."""
+
+    def __init__(self, walk: Starting, means: Means) -> None:
+        self.walk, self.means, self.holdings = walk, means, means.holdings
+        ground, running = walk.ground, walk.ground.running
+        rows, self.leaves = leaving_rows(running, ground, ground.pool)
+        self.promised = Promised([-debt for debt in ground.debt])
+        last = last_members(running)
+        for victim, freed in rows.items():
+            self.promised.leave(victim, freed, int(running.leaving[victim]))
+            self.give_up(
+                int(running.tenant[victim]),
+                int(last[victim] * running.gpus_per_member[victim]),
+            )
+        self.places = self.promised.places
+        self.at = {int(walk.pending.id[job]): k for k, job in enumerate(walk.job)}
+        self.for_whom: dict[int, int] = {
+            v: self.at.get(int(running.leaving_for[v]), NONE) for v in rows
+        }
+        self.deferred: dict[int, int] = {}  # until, -1: it is not said
+        self.turns = 0  # what changed beside starts
+        self.fixed = self._fixed()
+
+    def give_up(self, tenant: int, gpus: int) -> None:
+        """Count what a victim will not use any more."""
+        self.walk.limits.follow(tenant, then=-gpus)
+        self.holdings.move(tenant, -gpus)
+        if self.walk.kept is not None:
+            self.walk.kept.moved(tenant)
+
+    def unclaim(self, k: int, taken: Collection[int] = ()) -> None:
+        """Let others have who was demoted for a gang that takes none, or these, of them."""
+
+    # --- what was promised before
+
+    def stand(self) -> None:
+        """Start who has its place free, and keep for the others what they were promised."""
+        walk = self.walk
+        standing = [k for k, job in enumerate(walk.job) if walk.pending.promised[job]]
+        waiting = []
+        for k in standing:
+            spots = self._spots(k)
+            if spots and self._all_idle(k, spots) and not self._over(k, walk.limits.used):
+                walk.commit(k, spots, short=False)
+            else:
+                waiting.append((k, spots))
+        for k, spots in waiting:
+            if self._over(k, walk.limits.then):
+                continue
+            if spots is None or not self._has_room(k, spots):
+                spots = self._mend(k)
+            if spots is not None:
+                self.keep(k, spots, {v for v, whom in self.for_whom.items() if whom == k})
+
+    def _spots(self, k: int) -> Spots | None:
+        """Return the place that was promised, None if it is not whole."""
+        rows = self.walk.holding(k)
+        if sorted(rank for rank, _ in rows) != list(range(self.walk.size[k])):
+            return None
+        spots: dict[int, int] = {}
+        for _, position in rows:
+            spots[position] = spots.get(position, 0) + 1
+        return sorted(spots.items())
+
+    def _over(self, k: int, used: list[int]) -> bool:
+        need = self.walk.size[k] * self.walk.gpus[k]
+        return any(used[t] + need > c for t, c in self.walk.chain(self.walk.tenant[k]))
+
+    def _all_idle(self, k: int, spots: Spots) -> bool:
+        free, gpus = self.walk.free, self.walk.gpus[k]
+        return all(members * gpus <= free[p] for p, members in spots)
+
+    def _has_room(self, k: int, spots: Spots) -> bool:
+        gpus = self.walk.gpus[k]
+        return all(members * gpus <= self._room(p) for p, members in spots)
+
+    def _room(self, position: int) -> int:
+        return self.walk.free[position] + self.promised.coming[position]
+
+    def _mend(self, k: int) -> Spots | None:
+        """Find another place for what is lost of a promise, keeping the rest of it."""
+        walk = self.walk
+        if walk.topology[k]:
+            return None
+        gpus = walk.gpus[k]
+        kept: dict[int, int] = {}
+        for _, position in walk.holding(k)[: walk.size[k]]:
+            if (kept.get(position, 0) + 1) * gpus <= self._room(position):
+                kept[position] = kept.get(position, 0) + 1
+        room = [max(self._room(p) - kept.get(p, 0) * gpus, 0) for p in range(len(walk.free))]
+        left = walk.size[k] - sum(kept.values())
+        more = place(Room(room), left, gpus, 0, walk.how, walk.waste) if left else []
+        if more is None:
+            return None
+        for position, members in more:
+            kept[position] = kept.get(position, 0) + members
+        return sorted(kept.items())
+
+    def elsewhere(self, k: int) -> bool:
+        """Start a promised gang at once if it fits whole on what is idle; True if it does."""
+        walk = self.walk
+        held = self.places[k].idle
+        if walk.behind is not None or walk.idle.total + sum(held.values()) < (
+            walk.size[k] * walk.gpus[k]
+        ):
+            return False
+        mine = self.release(k)
+        failed, walk.failed = walk.failed, {}
+        if not self._over(k, walk.limits.used) and walk.start(k):
+            return True
+        walk.failed = failed
+        self.keep(k, sorted(mine.spots.items()), mine.victims)
+        return False
+
+    # --- keeping and releasing
+
+    def keep(self, k: int, spots: Spots, victims: set[int]) -> None:
+        """Promise a gang its place: what is idle of it is kept, the rest is to come."""
+        walk, gpus = self.walk, self.walk.gpus[k]
+        mine = Place(dict(spots), gpus, {}, victims)
+        for position, members in spots:
+            idle = min(self.idle(k, position), members * gpus)
+            if idle:
+                mine.idle[position] = idle
+                walk.occupy(position, idle)
+            self.promised.coming[position] -= members * gpus - idle
+        self.places[k] = mine
+        self.deferred.pop(k, None)
+        self.unclaim(k)
+        self._count(k, 1)
+        until = [self.promised.until[v] for v in self.promised.waits_for(mine)]
+        walk.notes.say(k, LEAVING)
+        walk.notes.until[k] = max(until, default=walk.now)
+        walk.waits(k)
+
+    def idle(self, k: int, position: int) -> int:
+        """Return what of the idle GPUs of a node the gang may use."""
+        behind, free = self.walk.behind, self.walk.free[position]
+        if behind is None:
+            return free
+        if self.walk.policy.backfill == "none":
+            return 0
+        return free - behind.kept.held(position, free)
+
+    def release(self, k: int) -> Place:
+        """Take a promise back."""
+        mine = self.places.pop(k)
+        for position in mine.spots:
+            idle = mine.idle.get(position, 0)
+            if idle:
+                self.walk.occupy(position, -idle)
+            self.promised.coming[position] += mine.lacks(position)
+        self._count(k, -1)
+        return mine
+
+    def _count(self, k: int, sign: int) -> None:
+        """Count a promised gang as used then, 1, or no more, -1."""
+        walk = self.walk
+        tenant, need = walk.tenant[k], sign * walk.size[k] * walk.gpus[k]
+        walk.limits.follow(tenant, then=need)
+        self._follow(k, tenant, need)
+
+    def started(self, k: int) -> None:
+        """Follow a gang that starts now."""
+        walk = self.walk
+        tenant, need = walk.tenant[k], walk.size[k] * walk.gpus[k]
+        walk.limits.follow(tenant, now=need, then=need)
+        self._follow(k, tenant, need)
+        self.unclaim(k)
+
+    def _follow(self, k: int, tenant: int, need: int) -> None:
+        self.holdings.move(tenant, need)
+        if self.walk.kept is not None:
+            self.walk.kept.moved(tenant)
+        if self.fixed is not None and not self.walk.pending.preemptible[self.walk.job[k]]:
+            while tenant >= 0:
+                self.fixed[tenant] += need
+                tenant = self.walk.limits.parents[tenant]
+
+    def kept_idle(self) -> int:
+        """Sum the idle GPUs that are kept for promised gangs."""
+        return sum(sum(mine.idle.values()) for mine in self.places.values())
+
+    def keeps_from(self, k: int) -> int:
+        """Find for whom idle GPUs are kept without which a gang would have a place, -1: nobody."""
+        walk = self.walk
+        if not self.kept_idle():
+            return NONE
+        gpus, of = walk.gpus[k], walk.domain_of(k)
+        free = list(walk.free)
+        for mine in self.places.values():
+            for position, idle in mine.idle.items():
+                free[position] += idle
+        slots: dict[int, int] = {}
+        for position, idle in enumerate(free):
+            domain = 0 if of is None else of[position]
+            slots[domain] = slots.get(domain, 0) + idle // gpus
+        if max(slots.values(), default=0) < walk.size[k]:
+            return NONE
+        return min(j for j, mine in self.places.items() if mine.idle)
+
+    # --- work that cannot be preempted
+
+    def _fixed(self) -> list[int] | None:
+        """Sum what cannot be evicted by tenant, None: nothing of the kind is asked for."""
+        walk, running = self.walk, self.walk.ground.running
+        if not self.means.rule.by_share or walk.pending.preemptible[walk.order].all():
+            return None
+        fixed = [0] * len(walk.limits.parents)
+        here = ~running.preemptible & (running.pool == walk.ground.pool)
+        for index in np.flatnonzero(here).tolist():
+            tenant = int(running.tenant[index])
+            while tenant >= 0:
+                fixed[tenant] += int(running.size[index] * running.gpus_per_member[index])
+                tenant = walk.limits.parents[tenant]
+        return fixed
+
+    def beyond_guarantee(self, k: int) -> tuple[int, int]:
+        """Find whose guarantee a job that cannot be preempted would pass, and what is left of it.
+
+        The lowest is named, -1: nobody's.
+        """
+        walk = self.walk
+        if self.fixed is None or walk.pending.preemptible[walk.job[k]]:
+            return NONE, NONE
+        need, tenant = walk.size[k] * walk.gpus[k], walk.tenant[k]
+        while tenant >= 0:
+            left = walk.limits.guarantee[tenant] - self.fixed[tenant]
+            if need > left:
+                return tenant, max(left, 0)
+            tenant = walk.limits.parents[tenant]
+        return NONE, NONE
+
+    def ends(self) -> list[Row]:
+        """List what ends by when: what runs on, what nobody is promised, and who was promised."""
+        walk = self.walk
+        rows = walk.ground.ends(self._all_leaves())
+        rows += self.promised.left_over(walk.now)
+        for k, mine in self.places.items():
+            if walk.limit[k] >= 0:
+                ends = walk.notes.until[k] + walk.limit[k]
+                rows += [(ends, p, m * mine.gpus, walk.tenant[k]) for p, m in mine.spots.items()]
+        return rows
+
+    def _all_leaves(self) -> Bools:
+        """Mark the members that leave, those of this decision too."""
+        running = self.walk.ground.running
+        leaves = self.leaves.copy()
+        for victim, members in self.walk.out.gone.items():
+            end = int(running.member_offsets[victim + 1])
+            leaves[end - members : end] = True
+        return leaves
+
+    def write(self) -> None:
+        """Write down what is promised, who waits for whom, who is deferred and who may stay."""
+        walk, out = self.walk, self.walk.out
+        needed: set[int] = set()
+        for k, mine in self.places.items():
+            waits = self.promised.waits_for(mine) or self._in_the_way(k)
+            needed |= waits
+            job = walk.job[k]
+            out.leaving[job] = sorted(waits)
+            held, promised = walk.rank_rows(k, mine)
+            if held:
+                out.holds[job] = held
+            out.promises[job] = promised
+        for k, until in self.deferred.items():
+            if walk.notes.reason[k] in BLOCKED:
+                walk.notes.say(k, DEFERRED)
+                walk.notes.until[k] = until
+        running = walk.ground.running
+        asked = {v for v in self.for_whom if running.leaving_for[v] != NONE}
+        out.stays = asked - needed
+
+    def _in_the_way(self, k: int) -> set[int]:
+        """Return who leaves under a ceiling that the gang, placed already, waits for."""
+        walk = self.walk
+        need = walk.size[k] * walk.gpus[k]
+        full = {t for t, c in walk.chain(walk.tenant[k]) if walk.limits.now[t] + need > c}
+        running = walk.ground.running
+        return {
+            v for v in self.promised.rows if full & set(self.holdings.path(int(running.tenant[v])))
+        }

@@ -1,0 +1,334 @@
+"""Evictions in one pool's walk: who is asked to leave, for whom, and from when."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from apps.engine.candidates import Candidates, Taker
+from apps.engine.draft import Asked, Considered
+from apps.engine.eviction import Ask, Found, Guarded, Proof, Search, useful
+from apps.engine.keeping import BLOCKED, DEFERRED, LEAVING, ROOM, Keeping, Means
+from apps.engine.placement import Room, place
+from apps.engine.preemption import OWN_TENANT
+from apps.engine.types import LISTED, MODES, NONE, Ints, Mode, Passed, Reason
+
+if TYPE_CHECKING:
+    from apps.engine.starting import Starting
+
+
+class Taking(Keeping):
+    """The evictions of one walk."""
+
+    def __init__(self, walk: Starting, means: Means) -> None:
+        super().__init__(walk, means)
+        running, ground = walk.ground.running, walk.ground
+        self.candidates = Candidates(
+            running, ground.pool, ground.position, self.holdings.row_of, walk.policy, walk.now
+        )
+        self.claims: dict[int, int] = {}  # candidate → for whom it is demoted
+        for c, index in enumerate(self.candidates.index.tolist()):
+            whose = self.at.get(int(running.leaving_for[index]), NONE)
+            if self.candidates.demoted[c] >= 0 and whose != NONE:
+                self.claims[c] = whose
+        self.active = means.name != "none" and len(self.candidates.index) > 0
+        self.entitled = not means.rule.by_share
+        self.tried = NONE
+        self.failed: dict[tuple[int, ...], int] = {}
+        self.failed_at = NONE
+
+    @property
+    def may(self) -> bool:
+        """Tell whether anybody could be evicted, or is leaving."""
+        return self.active or bool(self.promised.rows)
+
+    def evict(self, k: int) -> bool:
+        """Promise a gang a place that somebody leaves, now or by this decision; True if it can."""
+        if not self.may:
+            return False
+        walk = self.walk
+        self.deferred.pop(k, None)
+        if self.failed_at != walk.changes:
+            self.failed, self.failed_at = {}, walk.changes
+        taker = self._taker(k)
+        mine = {c for c, whose in self.claims.items() if whose == k}
+        kind = (taker.row, taker.class_priority, walk.gpus[k], walk.topology[k])
+        if not mine and walk.size[k] >= self.failed.get(kind, walk.size[k] + 1):
+            return False
+        ask = self._ask(k)
+        if self.promised.rows and self._next(k, ask):
+            return True
+        if self.active and self._search(k, ask, taker, mine):
+            return k in self.places
+        self.unclaim(k)
+        if not mine:
+            self.failed[kind] = min(walk.size[k], self.failed.get(kind, walk.size[k]))
+        return False
+
+    def _taker(self, k: int) -> Taker:
+        walk = self.walk
+        tenant, job = walk.tenant[k], walk.job[k]
+        return Taker(
+            tenant=tenant,
+            row=int(self.holdings.row_of[tenant]),
+            class_priority=int(walk.pending.class_priority[job]),
+            need=walk.size[k] * walk.gpus[k],
+        )
+
+    def unclaim(self, k: int, taken: Collection[int] = ()) -> None:
+        """Let others have who was demoted for a gang that takes none, or these, of them."""
+        mine = [c for c, whose in self.claims.items() if whose == k and c not in taken]
+        for c in mine:
+            del self.claims[c]
+        self.turns += bool(mine)
+
+    def _ask(self, k: int) -> Ask:
+        """Gather what a gang needs and what there is for it without a victim."""
+        walk, coming = self.walk, self.promised.coming
+        need, tenant = walk.size[k] * walk.gpus[k], walk.tenant[k]
+        behind = None if k == walk.first_blocked else walk.behind
+        chain, then = walk.chain(tenant), walk.limits.then
+        over = {t: then[t] + need - c for t, c in chain if then[t] + need > c}
+        spare: list[int] | None = None
+        cap: list[int] | None = None
+        over_then: dict[int, int] = {}
+        at = NONE
+        if behind is None:
+            room = [f + c for f, c in zip(walk.free, coming, strict=True)]
+        else:
+            at = behind.kept.at
+            room = [self.idle(k, p) + c for p, c in enumerate(coming)]
+            if at != NONE:
+                spare, cap = behind.kept.spare, list(behind.kept.spare)
+                for position in self.promised.at:
+                    if self.promised.by(position) > at:
+                        cap[position] += max(coming[position], 0)
+            left = behind.kept.quota
+            over_then = {t: need - left[t] for t, _ in chain if need > left.get(t, need)}
+        return Ask(
+            size=walk.size[k],
+            gpus=walk.gpus[k],
+            row=int(self.holdings.row_of[tenant]),
+            tenant=tenant,
+            room=room,
+            spare=spare,
+            cap=cap,
+            at=at,
+            domain_of=walk.domain_of(k),
+            over=over,
+            over_then=over_then,
+            guarded=self._guarded(k, need),
+            guarded_then=self._guarded_then(k, need) if behind is not None else (),
+        )
+
+    def _guarded(self, k: int, need: int) -> tuple[Guarded, ...]:
+        walk = self.walk
+        if walk.kept is None:
+            return ()
+        kept, counted = walk.kept.copy(), walk.counted
+        if k == walk.first_blocked:
+            kept.count(walk.tenant[k], -counted)
+            counted = 0
+        gpus = walk.idle.total - counted + sum(max(c, 0) for c in self.promised.coming)
+        return (Guarded(kept, walk.tenant[k], gpus, need),)
+
+    def _guarded_then(self, k: int, need: int) -> tuple[Guarded, ...]:
+        walk = self.walk
+        if walk.later is None or walk.behind is None:
+            return ()
+        later = walk.later.copy()
+        later.count(walk.tenant[k], need)
+        first = walk.tenant[walk.first_blocked]
+        return (Guarded(later, first, sum(walk.behind.kept.spare) - need, 0),)
+
+    def _next(self, k: int, ask: Ask) -> bool:
+        """Promise what others leave over, if that is enough."""
+        proof = Proof(ask, self.candidates, self.holdings)
+        if not proof.fits():
+            return False
+        return self._promise(k, proof.usable(), proof.late_room(), set())
+
+    def _search(self, k: int, ask: Ask, taker: Taker, mine: set[int]) -> bool:
+        """Look for victims, stage by stage; False: none would do, now or later."""
+        candidates = self.candidates
+        movable = candidates.movable(len(ask.room))
+        helps = useful(ask, movable)
+        if helps is None:
+            return False
+        if not self.entitled:
+            self.entitled = True
+            self.holdings.entitle(*self.means.shares(*self.means.guess()))
+        plain = not (ask.over or ask.over_then or ask.guarded or ask.guarded_then)
+        code = candidates.code.copy()
+        claimed = [c for c, whose in self.claims.items() if whose != k]
+        code[claimed] = Passed.LEAVING
+        helpful = candidates.helpful(helps)
+        stages = self.means.rule.stages(taker, candidates, self.holdings)
+        locked = np.isin(code, (Passed.MIN_RUNTIME, Passed.COOLDOWN))
+        for later in (False, True) if locked.any() else (False,):
+            for stage in stages:
+                open_ = (code == Passed.CHOSEN) | (locked & later)
+                passed = np.where(open_, stage.passed, code)
+                if plain:
+                    passed[(passed == Passed.CHOSEN) & ~helpful] = Passed.NO_HELP
+                order = self._in_turn(np.flatnonzero(passed == Passed.CHOSEN), mine, later)
+                found = Search(
+                    ask, candidates, self.holdings, stage, passed, order, helps if plain else None
+                ).run()
+                if found is not None and found.victims:
+                    return self._decide(k, found, later=later)
+        return False
+
+    def _in_turn(self, order: Ints, mine: set[int], later: bool) -> Ints:
+        """Put who is demoted for the taker first; who may not go yet last, the soonest first."""
+        keys = [order, ~np.isin(order, list(mine))]
+        if later:
+            keys.insert(1, self.candidates.unlocks[order])
+        return order[np.lexsort(tuple(keys))]
+
+    def _decide(self, k: int, found: Found, *, later: bool) -> bool:
+        """Ask a proven set to leave, or say from when it may be asked."""
+        victims, candidates = found.victims, self.candidates
+        self.unclaim(k, victims)
+        if later:
+            self.deferred[k] = max(int(candidates.unlocks[c]) for c in victims)
+            return True
+        whole = [c for c in victims if victims[c] == candidates.sizes[c]]
+        if self.walk.policy.mode == "demote" and not all(self._due(c) for c in whole):
+            self._demote(k, found, whole)
+            return True
+        if not self._allowed(len(victims)):
+            self.deferred[k] = NONE
+            return True
+        self._consider(k, found)
+        mode = MODES[self.walk.policy.mode]
+        self._go(k, victims, Mode.CHECKPOINT if mode == Mode.DEMOTE else mode)
+        return self._promise(k, found.room, found.late, {int(candidates.index[c]) for c in victims})
+
+    def _allowed(self, many: int) -> bool:
+        """Take so many from what may be asked by this decision, all or none."""
+        allowance = self.means.allowance
+        if allowance.left is None:
+            return True
+        if many > allowance.left:
+            return False
+        allowance.left -= many
+        return True
+
+    def _due(self, c: int) -> bool:
+        """Tell whether a demoted job is still in the way after the grace."""
+        since = self.candidates.demoted[c]
+        return since >= 0 and self.walk.now >= since + max(self.walk.policy.grace, 1)
+
+    def _demote(self, k: int, found: Found, whole: list[int]) -> None:
+        """Lower who is not lowered yet, all or none, and wait for the grace."""
+        new = [c for c in whole if self.candidates.demoted[c] < 0]
+        if not self._allowed(len(new)):
+            self.deferred[k] = NONE
+            return
+        now, grace = self.walk.now, self.walk.policy.grace
+        for c in new:
+            self._ask_one(k, c, self.candidates.sizes[c], Mode.DEMOTE, now + grace)
+            self.candidates.demoted[c] = now
+        if new:
+            self._consider(k, found)
+            self.turns += 1
+        for c in whole:
+            self.claims[c] = k
+        self.deferred[k] = max(self.candidates.demoted[c] + grace for c in whole)
+
+    def _go(self, k: int, victims: dict[int, int], mode: Mode) -> None:
+        """Ask each victim to leave; from here on its room is promised."""
+        walk, candidates = self.walk, self.candidates
+        until = walk.now + (0 if mode == Mode.KILL else walk.policy.grace)
+        for c in sorted(victims):
+            members, size = victims[c], candidates.sizes[c]
+            self._ask_one(k, c, members, mode if members == size else Mode.SHRINK, until)
+            self.claims.pop(c, None)
+            candidates.code[c] = Passed.LEAVING
+            victim, tenant = int(candidates.index[c]), candidates.tenants[c]
+            self.promised.leave(victim, candidates.freed(c, size - members, size), until)
+            walk.out.gone[victim] = members
+            gpus = members * candidates.units[c]
+            self.give_up(tenant, gpus)
+            if walk.behind is not None and not NONE < candidates.ends[c] <= walk.behind.kept.at:
+                walk.leaves_quota(tenant, gpus)
+
+    def _ask_one(self, k: int, c: int, members: int, mode: Mode, until: int) -> None:
+        candidates = self.candidates
+        own = candidates.tenants[c] == self.walk.tenant[k]
+        self.walk.out.asked.append(
+            Asked(
+                job=self.walk.job[k],
+                victim=int(candidates.index[c]),
+                mode=int(mode),
+                members=members,
+                gpus=members * candidates.units[c],
+                until=until,
+                lost=int(candidates.lost[c]) // candidates.sizes[c] * members,
+                rule=OWN_TENANT if own else self.means.name,
+            )
+        )
+
+    def _consider(self, k: int, found: Found) -> None:
+        """Note who was looked at and why the others were passed over."""
+        reached = max(found.reached, max(found.victims, default=-1) + 1)
+        first = range(min(reached, LISTED))
+        listed = [*first, *sorted(c for c in found.victims if c >= len(first))]
+        self.walk.out.considered[self.walk.job[k]] = Considered(
+            victim=self.candidates.index[listed].tolist(),
+            passed=found.passed[listed].tolist(),
+            counts=np.bincount(found.passed[:reached], minlength=len(Passed)),
+        )
+
+    def _promise(self, k: int, room: list[int], late: list[int], victims: set[int]) -> bool:
+        """Place the gang for real on what is idle, or will be, and keep that place for it."""
+        walk = self.walk
+        where = Room(room)
+        topology = walk.topology[k]
+        if topology:
+            where.divide(topology, *walk.ground.domains(topology))
+        spots = place(where, walk.size[k], walk.gpus[k], topology, walk.how, walk.waste)
+        if spots is None:
+            return False
+        self.turns += 1
+        if k == walk.first_blocked:
+            walk.unreserve()
+        self.keep(k, sorted(spots), victims)
+        taken = {p: max(m * walk.gpus[k] - late[p], 0) for p, m in spots}
+        walk.beside(k, taken, self.places[k].idle)
+        return True
+
+    # --- the end of the walk
+
+    def again(self) -> bool:
+        """Try all who are blocked once more, as what they see has changed; True if it matters."""
+        walk = self.walk
+        reasons = walk.notes.reason
+        if not self.may or not any(reason in BLOCKED for reason in reasons):
+            return False
+        news = self._entitle()
+        if self.tried == walk.changes and not news:
+            return False
+        self.tried = walk.changes
+        if news:
+            self.failed_at = NONE
+        for k, reason in enumerate(reasons):
+            if reason in BLOCKED and reasons[k] in BLOCKED:
+                self.evict(k)
+        return walk.changes != self.tried
+
+    def _entitle(self) -> bool:
+        """Look again who is entitled to what, as things stand; True if that is news."""
+        if not self.means.rule.by_share or not self.active:
+            return False
+        self.entitled = True
+        walk = self.walk
+        lacking = np.zeros(len(walk.pending.id), dtype=np.bool_)
+        starting = np.zeros(len(walk.pending.id), dtype=np.bool_)
+        reasons = np.array(walk.notes.reason, dtype=np.int64)
+        lacking[walk.order] = np.isin(reasons, (*ROOM, LEAVING, DEFERRED))
+        starting[walk.order] = reasons == Reason.STARTS
+        return self.holdings.entitle(*self.means.shares(lacking, starting))
