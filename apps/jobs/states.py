@@ -31,7 +31,9 @@ MOVES: dict[JobState, frozenset[JobState]] = {
     JobState.RUNNING: frozenset(
         {JobState.PENDING, JobState.PREEMPTING, JobState.SUSPENDED, *TERMINAL}
     ),
-    JobState.PREEMPTING: frozenset({JobState.PENDING, JobState.RUNNING, *TERMINAL}),
+    JobState.PREEMPTING: frozenset(
+        {JobState.PENDING, JobState.RUNNING, JobState.ADMITTED, *TERMINAL}
+    ),
     JobState.SUSPENDED: frozenset({JobState.RUNNING, JobState.PENDING, *TERMINAL}),
     JobState.SUCCEEDED: frozenset(),
     JobState.FAILED: frozenset(),

@@ -134,8 +134,10 @@ def open_members(attempts: Sequence[Attempt], *, first_look_us: int) -> None:
     lower_mark(cluster_id, min(change.at_us for change in changes))
 
 
-def close_members(ends: Mapping[int, int]) -> None:
+def close_members(ends: Mapping[int, int], *, ranks: Sequence[int] | None = None) -> None:
     """End the members of attempts (id → instant), and the marks on them, and book their usage.
+
+    ``ranks``: of these members alone, and no mark; the gang goes on without them.
 
     An end before the start is clipped to the start; one earlier than an end already known corrects
     it.
@@ -146,7 +148,21 @@ def close_members(ends: Mapping[int, int]) -> None:
     changes: dict[int, list[Change]] = {}
     lowest: dict[int, int] = {}
     rows = sql.read(sql.PIECES.format(sql.places(list(ends))), *ends)
-    for pk, kind, attempt_id, cluster_id, tenant_id, pool_id, gpus, factor, start, before in rows:
+    if ranks is not None:
+        rows = [row for row in rows if row[-1] in ranks]
+    for (
+        pk,
+        kind,
+        attempt_id,
+        cluster_id,
+        tenant_id,
+        pool_id,
+        gpus,
+        factor,
+        start,
+        before,
+        _,
+    ) in rows:
         end = max(start, ends[attempt_id])
         if before is not None and before <= end:
             continue

@@ -52,7 +52,8 @@ KNOWN_ATTEMPTS = """
     SELECT DISTINCT attempt_id FROM ledger_interval WHERE kind = 'member' AND attempt_id IN ({})
 """
 PIECES = """
-    SELECT id, kind, attempt_id, cluster_id, tenant_id, pool_id, gpus, usage_factor, start_us, end_us
+    SELECT id, kind, attempt_id, cluster_id, tenant_id, pool_id, gpus, usage_factor, start_us, end_us,
+        rank
     FROM ledger_interval WHERE kind IN ('member', 'mark') AND attempt_id IN ({})
 """
 INTERVAL_COLUMNS = (

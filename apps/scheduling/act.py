@@ -10,10 +10,12 @@ from apps.backends.models import Cluster
 from apps.backends.port import Backend, LaunchRequest, LaunchResult
 from apps.common.prepared import Prepared
 from apps.common.rows import set_columns
-from apps.jobs.models import Attempt
-from apps.jobs.states import Outcome
+from apps.jobs.models import Attempt, Eviction
+from apps.jobs.states import EvictionMode, EvictionOutcome, Outcome
 from apps.scheduling import steps
+from apps.scheduling.evict import close, close_stayed
 from apps.scheduling.leases import Lease, fenced
+from apps.scheduling.leavers import OPEN
 from apps.scheduling.observe import PLACED, mark_ended, mark_started
 
 
@@ -62,13 +64,62 @@ def act(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> i
     launches, stops = _to_do(cluster)
     for attempt in stops:
         backend.stop(str(attempt.uid), now=now)
+    asked, stayed = _ask(cluster, backend, now=now)
     answers = [(a, backend.launch(launch_request(a), now=now)) for a in launches]
-    if answers or stops:
+    if answers or stops or asked or stayed:
         steps.reached("launched")
         with fenced(lease):
+            _book_asked(asked, stayed, now=now)
             _book(cluster, answers, now=now)
             _book_stops(stops, now=now)
-    return len(answers) + len(stops)
+    return len(answers) + len(stops) + len(asked) + len(stayed)
+
+
+def _ask(
+    cluster: Cluster, backend: Backend, *, now: datetime
+) -> tuple[list[Eviction], list[Eviction]]:
+    """Ask victims to give way, and tell those nobody needs gone to stay; return both."""
+    if not OPEN.rows(cluster.pk):
+        return [], []
+    rows = Eviction.objects.filter(cluster=cluster, ended_at__isnull=True)
+    asked, stayed = [], []
+    for row in rows.select_related("attempt", "job").order_by("id"):
+        uid = str(row.attempt.uid)
+        if row.unneeded_at is not None:
+            # One that was never asked has nothing to be taken back.
+            if row.asked_at is None or backend.stay(uid, now=now):
+                stayed.append(row)
+        elif row.asked_at is None:
+            _ask_one(backend, row, now=now)
+            asked.append(row)
+        elif row.mode == EvictionMode.CHECKPOINT and (row.confirmed_at or now > row.leave_by):
+            backend.stop(uid, now=now)
+    return asked, stayed
+
+
+def _ask_one(backend: Backend, row: Eviction, *, now: datetime) -> None:
+    """Tell the cluster what an eviction asks of its victim."""
+    uid = str(row.attempt.uid)
+    if row.mode == EvictionMode.KILL:
+        backend.stop(uid, now=now)
+    elif row.mode == EvictionMode.DEMOTE:
+        backend.demote(uid, now=now)
+    elif row.mode == EvictionMode.SHRINK:
+        here = row.attempt.members.filter(left_at__isnull=True).count()
+        backend.shrink(uid, keep=here - row.members, until=row.leave_by, now=now)
+    else:
+        backend.ask_to_leave(uid, until=row.leave_by, now=now)
+
+
+def _book_asked(asked: list[Eviction], stayed: list[Eviction], *, now: datetime) -> None:
+    for row in asked:
+        row.asked_at = now
+    set_columns(asked, ["asked_at"])
+    for row in asked:
+        if row.mode == EvictionMode.DEMOTE:
+            close(row, EvictionOutcome.DEMOTED, at=now, lost_since=None)
+    for row in stayed:
+        close_stayed(row, at=now)
 
 
 def _book_stops(stops: list[Attempt], *, now: datetime) -> None:

@@ -13,7 +13,8 @@ from apps.jobs.models import Attempt, Member
 COLUMNS = (
     "id", "uid", "job_id", "job__tenant_id", "job__pool_id", "job__priority_class_id",
     "job__gpus_per_member", "job__limit_seconds", "created_at", "launched_at", "started_at",
-    "last_checkpoint_at", "job__cancel_requested_at",
+    "last_checkpoint_at", "job__submitted_at", "job__min_size", "after_eviction",
+    "job__cancel_requested_at",
 )  # fmt: skip
 
 
@@ -33,6 +34,9 @@ class Alive:
     launched_at: datetime | None
     started_at: datetime | None
     last_checkpoint_at: datetime | None
+    submitted_at: datetime
+    min_size: int
+    after_eviction: bool
     cancel_requested_at: datetime | None
 
 
@@ -53,14 +57,16 @@ ALL = Prepared(
 SOME = Prepared(lambda keys: Attempt.objects.filter(pk__in=keys).order_by().values_list(*COLUMNS))
 NODES_OF_ALL = Prepared(
     lambda cluster_id: (
-        Member.objects.filter(attempt__job__cluster=cluster_id, attempt__ended_at__isnull=True)
+        Member.objects.filter(
+            attempt__job__cluster=cluster_id, attempt__ended_at__isnull=True, left_at__isnull=True
+        )
         .order_by("attempt_id", "rank")
         .values_list("attempt_id", "node_id")
     )
 )
 NODES_OF = Prepared(
     lambda attempts: (
-        Member.objects.filter(attempt__in=attempts)
+        Member.objects.filter(attempt__in=attempts, left_at__isnull=True)
         .order_by("attempt_id", "rank")
         .values_list("attempt_id", "node_id")
     )

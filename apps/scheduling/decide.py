@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -14,28 +13,24 @@ from apps.common.rows import add_keyed, add_rows, set_columns
 from apps.common.time import to_us
 from apps.engine import codec
 from apps.engine.cycle import schedule
-from apps.engine.types import NONE, Plan
+from apps.engine.types import NONE
 from apps.jobs.models import Attempt, Job, Member, Reservation
 from apps.jobs.moves import Change, move_each
-from apps.jobs.states import WAITING, JobState, ReservationOutcome
+from apps.jobs.states import WAITING, JobState, Outcome, ReservationOutcome
 from apps.ledger.intervals import close_holds, open_holds
 from apps.scheduling.alive import Alive
+from apps.scheduling.decision import Decision
+from apps.scheduling.evict import record, release
 from apps.scheduling.frame import Frames
 from apps.scheduling.leases import Lease, fenced
 from apps.scheduling.models import Tick
+from apps.scheduling.promises import keep_promises, promised_by, redeem
 from apps.scheduling.publish import publish
-from apps.scheduling.snapshot import Seen, take_snapshot
+from apps.scheduling.snapshot import take_snapshot
 
 LONGEST_BACK_OFF = timedelta(hours=1)
 KEEP_ALL, KEEP_MINUTE, KEEP_MOVES = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the engine saw and answered, before anything is written."""
-
-    seen: Seen
-    plan: Plan
+KEEP_EVICTIONS = timedelta(days=90)
 
 
 def decide(
@@ -152,10 +147,15 @@ def _start(
     if not changes:
         return 0
     admitted = move_each(changes, tick_id=tick.pk, locked=True)
-    kept = _kept_seconds([job.pk for job in admitted if job.attempt_number > 1])
+    again = [job.pk for job in admitted if job.attempt_number > 1]
+    kept, evicted = _kept_seconds(again), _evicted_before(again)
     attempts = [
         Attempt(
-            job=job, number=job.attempt_number, created_at=now, kept_seconds=kept.get(job.pk, 0)
+            job=job,
+            number=job.attempt_number,
+            created_at=now,
+            kept_seconds=kept.get(job.pk, 0),
+            after_eviction=evicted.get(job.pk) == job.attempt_number - 1,
         )
         for job in admitted
     ]
@@ -184,6 +184,14 @@ def _kept_seconds(job_ids: Sequence[int]) -> dict[int, int]:
         work = int((attempt.last_checkpoint_at - attempt.started_at).total_seconds())
         kept[attempt.job_id] = max(kept.get(attempt.job_id, 0), attempt.kept_seconds + max(work, 0))
     return kept
+
+
+def _evicted_before(job_ids: Sequence[int]) -> dict[int, int]:
+    """Return the newest attempt of each job that an eviction ended, by its number."""
+    if not job_ids:
+        return {}
+    rows = Attempt.objects.filter(job_id__in=job_ids, outcome=Outcome.EVICTED)
+    return dict(rows.order_by("job_id", "number").values_list("job_id", "number"))
 
 
 def _reserving(
@@ -247,7 +255,8 @@ def write(
             pending=len(seen.pending_ids), running=len(seen.snapshot.running.id),
             snapshot=blobs[0], plan=blobs[1], **timings,
         )  # fmt: skip
-        touched = {*wanted, *current, *placements, *timed_out, *seen.reserved}
+        promised = promised_by(decision)
+        touched = {*wanted, *current, *placements, *timed_out, *seen.reserved, *promised}
         jobs = _still_waiting(sorted(touched)) if touched else {}
         open_rows = _open_reservations(sorted(seen.reserved)) if seen.reserved else {}
         _time_out(
@@ -259,26 +268,39 @@ def write(
         free = {j for j, job in jobs.items() if job.held_at is None}
         wanted = {j: members for j, members in wanted.items() if j in free}
         begins = {j: nodes for j, nodes in placements.items() if j in free}
+        promised = {j: rows for j, rows in promised.items() if j in free and j not in begins}
+        redeem(open_rows, {**wanted, **_by_rank(begins)}, current)
         _end_reservations(
             [r for j, r in open_rows.items() if j in begins], ReservationOutcome.STARTED, now=now
         )
         rest = {j: r for j, r in open_rows.items() if j not in begins and j not in timed_out}
+        keep_promises(promised, rest, jobs, timeout_seconds, now=now)
         _hold(
             wanted,
             {j: h for j, h in current.items() if j in rest},
             rest, jobs, timeout_seconds, now=now,
         )  # fmt: skip
-        _drop_unplanned(rest, decision, wanted, now=now)
+        _drop_unplanned(
+            {j: r for j, r in rest.items() if j not in promised}, decision, wanted, now=now
+        )
         waiting = {j: job for j, job in jobs.items() if j not in begins}
         turned = _reserving(wanted, waiting, timed_out, _planned(decision), now=now)
         moved = len(move_each(turned, tick_id=tick.pk, locked=True))
         started = _start(begins, jobs, tick, now=now)
-        if moved or started:
-            tick.starts, tick.moves, tick.keep_until = started, moved + started, now + KEEP_MOVES
+        release(decision, now=now)
+        free_jobs = {j: job for j, job in jobs.items() if j in promised}
+        evicted = record(cluster, decision, tick, free_jobs, now=now)
+        if moved or started or evicted:
+            tick.starts, tick.moves = started, moved + started + evicted
+            tick.keep_until = now + (KEEP_EVICTIONS if evicted else KEEP_MOVES)
             set_columns([tick], ["starts", "moves", "keep_until"])
         if show:
             publish(cluster, decision.seen, plan, tick)
     return tick
+
+
+def _by_rank(placements: Mapping[int, list[int]]) -> dict[int, dict[int, int]]:
+    return {job_id: dict(enumerate(nodes)) for job_id, nodes in placements.items()}
 
 
 def _open_reservations(job_ids: Sequence[int]) -> dict[int, Reservation]:

@@ -39,6 +39,7 @@ class Frame:
     quotas: engine.Quotas
     queue_factors: dict[int, float]
     classes: dict[int, int]
+    stays: frozenset[int]  # classes that nobody may evict
     paused: frozenset[int]
 
     def check(self, tenants: set[int], pools: set[int], classes: set[int]) -> None:
@@ -76,6 +77,13 @@ def engine_policy(policy: ClusterPolicy, highest_class: int) -> engine.Policy:
         hold_late=duration(policy.hold_late_seconds),
         gang_timeout=duration(policy.gang_timeout_seconds),
         lend_guarantee=policy.lend_guarantee,
+        preemption=policy.preemption,
+        mode=policy.mode,
+        grace=policy.grace_seconds * MICROSECOND,
+        min_runtime=policy.min_runtime_seconds * MICROSECOND,
+        max_evictions=policy.max_evictions_per_tick,
+        cooldown=policy.cooldown_seconds * MICROSECOND,
+        thrash_after=policy.thrash_after,
     )
 
 
@@ -129,7 +137,8 @@ def frame_of(cluster: Cluster) -> Frame:
     pools = list(Pool.objects.filter(cluster=cluster).order_by("id"))
     factors = dict(Queue.objects.filter(cluster=cluster).values_list("tenant_id", "factor"))
     tenants = _tenants_on(factors)
-    classes = dict(PriorityClass.objects.order_by("id").values_list("id", "priority"))
+    rows = PriorityClass.objects.order_by("id").values_list("id", "priority", "preemptible")
+    classes = {pk: priority for pk, priority, _ in rows}
     pool_at = {pool.pk: k for k, pool in enumerate(pools)}
     tenant_at = {tenant.pk: k for k, tenant in enumerate(tenants)}
     return Frame(
@@ -144,6 +153,7 @@ def frame_of(cluster: Cluster) -> Frame:
         quotas=_quotas(tenant_at, pool_at),
         queue_factors=factors,
         classes=classes,
+        stays=frozenset(pk for pk, _, preemptible in rows if not preemptible),
         paused=_paused(tenants),
     )
 

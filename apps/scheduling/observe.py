@@ -17,7 +17,15 @@ from apps.common.rows import set_columns
 from apps.common.time import to_us
 from apps.jobs.models import Attempt, Member, Reservation
 from apps.jobs.moves import Change, move_each
-from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome, ReservationOutcome
+from apps.jobs.states import (
+    LEFT,
+    TERMINAL,
+    WAITING,
+    EvictionMode,
+    JobState,
+    Outcome,
+    ReservationOutcome,
+)
 from apps.ledger.intervals import (
     close_holds,
     close_members,
@@ -26,8 +34,10 @@ from apps.ledger.intervals import (
     open_members,
 )
 from apps.scheduling.alive import Alive, alive_on
+from apps.scheduling.evict import close_ended, close_shrunk, open_on, outcome_of
 from apps.scheduling.frame import Frames
 from apps.scheduling.leases import Lease, fenced
+from apps.scheduling.leavers import OPEN
 
 FINAL = {
     Outcome.SUCCEEDED: JobState.SUCCEEDED,
@@ -42,6 +52,8 @@ def mark_started(attempts: Sequence[tuple[Attempt, datetime]], *, first_look: da
     changes = []
     for attempt, at in attempts:
         attempt.started_at = at
+        if attempt.job.state == JobState.PREEMPTING:  # asked to leave before it was seen to run
+            continue
         changes.append(
             Change(
                 attempt.job,
@@ -56,10 +68,12 @@ def mark_started(attempts: Sequence[tuple[Attempt, datetime]], *, first_look: da
     move_each(changes)
 
 
-def _after(attempt: Attempt, outcome: str, at: datetime) -> Change:
-    """Return what becomes of a job whose attempt ended."""
+def _after(attempt: Attempt, outcome: str, at: datetime, eviction: int | None) -> Change:
+    """Return what becomes of a job whose attempt ended, by an eviction or not."""
     job = attempt.job
     detail: dict[str, object] = {"number": attempt.number, "outcome": outcome}
+    if eviction is not None:
+        detail["eviction"] = eviction
     if attempt.detail:
         detail["detail"] = attempt.detail
     retry = outcome == Outcome.FAILED and job.retries_used < job.retry_limit
@@ -84,10 +98,16 @@ def _after(attempt: Attempt, outcome: str, at: datetime) -> Change:
 
 def mark_ended(ends: Sequence[tuple[Attempt, str, datetime]]) -> None:
     """Book the ends of attempts at their exact instants, and what becomes of their jobs."""
+    evictions = open_on([attempt.pk for attempt, _, _ in ends])
     changes = []
-    for attempt, outcome, at in ends:
+    for attempt, reported, at in ends:
+        row, outcome = evictions.get(attempt.pk), reported
+        if row is not None:
+            how = outcome_of(row, attempt, reported)
+            outcome = Outcome.EVICTED if how in LEFT else reported
+            close_ended(attempt, row, how, at)
         attempt.ended_at, attempt.outcome = at, outcome
-        changes.append(_after(attempt, outcome, at))
+        changes.append(_after(attempt, outcome, at, None if row is None else row.pk))
     set_columns([a for a, _, _ in ends], ["ended_at", "outcome", "detail"])
     close_members({a.pk: to_us(at) for a, _, at in ends})
     move_each(changes)
@@ -194,12 +214,30 @@ def _book_news(cluster: Cluster, news: News, as_of: datetime) -> None:
             mark_ended([(attempts[pk], how, at) for pk, (how, at, _) in news.ends.items()])
 
 
+def _book_shrinks(
+    cluster: Cluster, seen: Observation, alive: Sequence[Alive], frames: Frames
+) -> None:
+    """Book the members that left the gangs that were asked to shrink."""
+    asked = {row[0] for row in OPEN.rows(cluster.pk) if row[1] == EvictionMode.SHRINK}
+    if not asked:
+        return
+    reports = {UUID(report.uid): report for report in seen.attempts}
+    rows = open_on([row.pk for row in alive if row.pk in asked])
+    for one in alive:
+        row, report = rows.get(one.pk), reports.get(one.uid)
+        at = None if report is None else report.shrunk_at
+        if row is not None and at is not None and at >= row.at:
+            close_shrunk(row, at=at)
+            frames.members.pop(one.pk, None)
+
+
 def apply_observation(cluster: Cluster, seen: Observation, frames: Frames) -> list[Alive]:
     """Write what a look showed; return what holds GPUs then. To be called in a transaction."""
     if frames.show(seen.nodes) or cluster.first_look_at is None:
         _book_nodes(cluster, seen)
     alive = alive_on(cluster, frames.alive)
     news = news_in(seen, alive)
+    _book_shrinks(cluster, seen, alive, frames)
     _book_news(cluster, news, seen.as_of)
     tidy_reservations(cluster, now=seen.as_of)
     for row in alive:

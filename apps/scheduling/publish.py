@@ -65,6 +65,11 @@ def details(seen: Seen, plan: Plan) -> list[dict[str, Any]]:
     for row, job in enumerate(plan.holds.job.tolist()):
         members = int(plan.holds.offsets[row + 1] - plan.holds.offsets[row])
         found[job]["held"] = members * int(seen.snapshot.pending.gpus_per_member[job])
+    running = seen.snapshot.running.id
+    for row, job in enumerate(plan.leaving.job.tolist()):
+        low, high = int(plan.leaving.offsets[row]), int(plan.leaving.offsets[row + 1])
+        if v.reason[job] == Reason.LEAVING:
+            found[job]["jobs"] = running[plan.leaving.victim[low:high]].tolist()
     for k in np.flatnonzero(v.reason == Reason.PLACEMENT).tolist():
         found[k]["domain"] = DOMAINS[Topology(int(seen.snapshot.pending.topology[k]))]
     return found

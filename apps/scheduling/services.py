@@ -21,7 +21,8 @@ from apps.ledger.rollup import roll_up
 from apps.scheduling import steps
 from apps.scheduling.act import act
 from apps.scheduling.alive import Alive
-from apps.scheduling.decide import Decision, decide, stranded_of, thin_out, write
+from apps.scheduling.decide import decide, stranded_of, thin_out, write
+from apps.scheduling.decision import Decision
 from apps.scheduling.forecasts import is_due, make_forecast
 from apps.scheduling.frame import Frames, StaleFrame
 from apps.scheduling.leases import Lease, LeaseLost, claim, fenced, release, renew

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.usage import decayed_usage
 from apps.scheduling.alive import Alive, alive_on, nodes_of
 from apps.scheduling.frame import Frame, Frames, duration
+from apps.scheduling.leavers import Leavers, leavers_on
 
 NODE_STATE = {"up": 0, "drained": 1, "down": 2}
 TOPOLOGY = {"none": 0, "rack": 1, "nvlink": 2}
@@ -44,6 +45,20 @@ class Seen:
     holds: dict[int, list[tuple[int, int]]]
     # the jobs whose reservation stands, whether they hold anything now or not
     reserved: frozenset[int] = frozenset()
+    # job id → [rank, node id] of what the decision before promised it
+    promises: dict[int, list[list[int]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A reservation that stands: since when, and what is promised: [rank, node id]."""
+
+    since: datetime | None
+    promised: bool
+    promises: list[list[int]]
+
+
+NOT_RESERVED = Reserved(None, False, [])
 
 
 def ints(values: Iterable[Any]) -> engine.Ints:
@@ -88,7 +103,7 @@ RESERVED = Prepared(
     lambda cluster_id: (
         Reservation.objects.filter(job__cluster=cluster_id, ended_at__isnull=True)
         .order_by("id")
-        .values_list("job_id", "since")
+        .values_list("job_id", "since", "promised", "promises")
     )
 )
 PENDING = Prepared(
@@ -147,13 +162,15 @@ def _pending(
     now: datetime,
     frame: Frame,
     node_at: dict[int, int],
-    since: dict[int, datetime],
+    reserved: dict[int, Reserved],
     holds: dict[int, list[tuple[int, int]]],
 ) -> engine.Pending:
     rows = PENDING.rows(cluster.pk)
     frame.check({r[1] for r in rows}, {r[2] for r in rows}, {r[7] for r in rows})
     unmet = {job_id for (job_id,) in UNMET.rows(cluster.pk)} if rows else set()
     held = [holds.get(r[0], []) for r in rows]
+    known = [reserved.get(r[0], NOT_RESERVED) for r in rows]
+    promises = [[(r, node_at[n]) for r, n in one.promises if n in node_at] for one in known]
     return engine.Pending(
         id=ints(r[0] for r in rows),
         tenant=ints(frame.tenant_at[r[1]] for r in rows),
@@ -168,16 +185,25 @@ def _pending(
         topology=ints(TOPOLOGY[r[9]] for r in rows),
         gate=ints(_gate(r, now, unmet, frame.paused) for r in rows),
         broken=np.array([r[12] for r in rows], dtype=np.bool_),
-        reserved_since=ints(_us(since.get(r[0])) for r in rows),
+        reserved_since=ints(_us(one.since) for one in known),
         no_reserve_before=ints(0 if r[13] is None else to_us(r[13]) for r in rows),
         hold_offsets=offsets_of(len(h) for h in held),
         hold_rank=ints(rank for h in held for rank, _ in h),
         hold_node=ints(node_at[node] for h in held for _, node in h),
+        preemptible=np.array([r[7] not in frame.stays for r in rows], dtype=np.bool_),
+        promised=np.array([one.promised for one in known], dtype=np.bool_),
+        promise_offsets=offsets_of(len(p) for p in promises),
+        promise_rank=ints(rank for p in promises for rank, _ in p),
+        promise_node=ints(node for p in promises for _, node in p),
     )
 
 
 def _running(
-    rows: list[Alive], members: dict[int, list[int]], frame: Frame, node_at: dict[int, int]
+    rows: list[Alive],
+    members: dict[int, list[int]],
+    frame: Frame,
+    node_at: dict[int, int],
+    leavers: Leavers,
 ) -> engine.Running:
     frame.check({r.tenant_id for r in rows}, {r.pool_id for r in rows}, {r.class_id for r in rows})
     # A node that left the cluster takes no room of it any more.
@@ -197,7 +223,32 @@ def _running(
         class_priority=ints(frame.classes[r.class_id] for r in rows),
         member_offsets=offsets_of(len(n) for n in nodes),
         member_node=ints(n for of_attempt in nodes for n in of_attempt),
+        attempt=ints(r.pk for r in rows),
+        submitted=ints(to_us(r.submitted_at) for r in rows),
+        preemptible=np.array([r.class_id not in frame.stays for r in rows], dtype=np.bool_),
+        min_size=ints(min(r.min_size, len(n)) for r, n in zip(rows, nodes, strict=True)),
+        last_checkpoint=ints(_us(r.last_checkpoint_at) for r in rows),
+        restarted=ints(
+            s if r.after_eviction else engine.NONE for r, s in zip(rows, started, strict=True)
+        ),
+        **_giving_way(rows, leavers),
     )
+
+
+def _giving_way(rows: list[Alive], leavers: Leavers) -> dict[str, engine.Ints]:
+    """Return the columns of who was asked to give way."""
+    leaving = [leavers.leaving.get(r.pk) for r in rows]
+    demoted = [leavers.demoted.get(r.pk) for r in rows]
+    return {
+        "evictions": ints(leavers.evictions[r.job_id] for r in rows),
+        "demoted": ints(engine.NONE if d is None else to_us(d[0]) for d in demoted),
+        "leaving": ints(engine.NONE if one is None else to_us(one.until) for one in leaving),
+        "leaving_for": ints(
+            one.job_id if one is not None else engine.NONE if d is None else d[1]
+            for one, d in zip(leaving, demoted, strict=True)
+        ),
+        "shrinking": ints(0 if one is None else one.shrinking for one in leaving),
+    }
 
 
 def _open_holds(cluster: Cluster, node_at: dict[int, int]) -> dict[int, list[tuple[int, int]]]:
@@ -228,20 +279,21 @@ def take_snapshot(
         frames.nodes = _nodes(cluster, frame.pool_at)
     nodes = frames.nodes
     node_at = {pk: k for k, pk in enumerate(nodes.id.tolist())}
-    since = dict(RESERVED.rows(cluster.pk))
+    reserved = {row[0]: Reserved(*row[1:]) for row in RESERVED.rows(cluster.pk)}
     # Nothing is held but for a reservation that stands.
-    holds = _open_holds(cluster, node_at) if since else {}
+    holds = _open_holds(cluster, node_at) if reserved else {}
     if alive is None:
         alive = alive_on(cluster, frames.alive)
     members = nodes_of(cluster, alive, frames.members)
+    leavers = leavers_on(cluster, now=now, rule=frame.policy.preemption)
     snapshot = engine.Snapshot(
         now=now_us,
         pools=frame.pools,
         nodes=nodes,
         tenants=_tenants(cluster, frame, now_us),
         quotas=frame.quotas,
-        pending=_pending(cluster, now, frame, node_at, since, holds),
-        running=_running(alive, members, frame, node_at),
+        pending=_pending(cluster, now, frame, node_at, reserved, holds),
+        running=_running(alive, members, frame, node_at, leavers),
     )
     return Seen(
         snapshot=snapshot,
@@ -254,4 +306,5 @@ def take_snapshot(
         reserved=frozenset(
             snapshot.pending.id[snapshot.pending.reserved_since != engine.NONE].tolist()
         ),
+        promises={j: one.promises for j, one in reserved.items() if one.promises},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apps.engine import codec
 from apps.engine.cycle import schedule
-from apps.scheduling.decide import Decision
+from apps.scheduling.decision import Decision
 from apps.scheduling.models import Tick
 from apps.scheduling.snapshot import Seen
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +17,9 @@ from apps.queues.selectors import policy_of
 from apps.scheduling.gates import AHEAD_CODES, gate_of
 from apps.scheduling.models import Tick, Verdict
 from apps.scheduling.publish import standing_rows
+from apps.scheduling.scenario.given_way import alarms_of, evictions_of
 from apps.scheduling.scenario.setup import Stage
+from apps.scheduling.scenario.words import money_text, stamp
 from apps.scheduling.stored import decision_of
 from apps.tenants.models import Tenant
 
@@ -38,16 +39,6 @@ GATES = frozenset({"held", "dependency", "begin_time", "paused"})
 FIVE = ("busy", "held_idle", "gang_wait", "unallocated", "unavailable")
 
 
-def _stamp(at: Any) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def money_text(exact: Fraction) -> str:
-    """Return an amount with four decimals, half up."""
-    cents = Decimal(exact.numerator) / Decimal(exact.denominator)
-    return str(cents.quantize(Decimal("0.0001"), ROUND_HALF_UP))
-
-
 def _starts(stage: Stage) -> list[dict[str, Any]]:
     """Return the attempts that were started since now, in order."""
     rows = Attempt.objects.filter(job__cluster=stage.cluster, started_at__isnull=False)
@@ -56,7 +47,7 @@ def _starts(stage: Stage) -> list[dict[str, Any]]:
         {
             "job": attempt.job.name,
             "members": [member.node.name for member in attempt.members.all()],
-            "at": _stamp(attempt.started_at),
+            "at": stamp(attempt.started_at or attempt.created_at),
         }
         for attempt in rows.select_related("job").prefetch_related("members__node").order_by("id")
     ]
@@ -76,7 +67,7 @@ def _reserves(stage: Stage) -> list[dict[str, Any]]:
             {
                 "job": row.job.name,
                 "members": [],
-                "since": _stamp(row.reservation.since),
+                "since": stamp(row.reservation.since),
             },
         )
         entry["members"].append(row.node.name)
@@ -102,12 +93,14 @@ def _reason(
         reason["tenant"] = tenants[detail["tenant"]]
     if "for" in detail:
         reason["for"] = names[detail["for"]]
+    if "jobs" in detail:
+        reason["jobs"] = [names[pk] for pk in detail["jobs"]]
     if "until_us" in detail:
-        reason["until"] = _stamp(from_us(detail["until_us"]))
+        reason["until"] = stamp(from_us(detail["until_us"]))
     elif verdict.code == "reserved":
         reason |= {"until": None, "until_state": "never"}
     if "since" in detail:
-        reason["since"] = _stamp(detail["since"])
+        reason["since"] = stamp(detail["since"])
     if verdict.code == "no_nodes":
         reason["pool"] = job.pool.name
     if verdict.code == "paused" and "what" in detail:
@@ -270,7 +263,7 @@ def _timeline(stage: Stage) -> list[dict[str, Any]]:
     moves = Move.objects.filter(job__cluster=stage.cluster).select_related("job")
     return [
         {
-            "at": _stamp(move.at),
+            "at": stamp(move.at),
             "event": move.what,
             "job": move.job.name,
             "attempt": move.attempt_number,
@@ -293,16 +286,16 @@ def answer_of(stage: Stage, tick: Tick) -> Answer:
     }
     return {
         "title": scenario.title,
-        "now": _stamp(scenario.now),
+        "now": stamp(scenario.now),
         "policy": policy,
         "starts": _starts(stage),
         "reserves": _reserves(stage),
-        "evictions": [],
+        "evictions": evictions_of(stage),
         "order": [names[pending[k]] for k in plan.order.tolist() if k != NONE],
         "jobs": _jobs(stage, tick, plan, pending),
         "tenants": _standing(stage, plan, tick),
         "pools": _pools(stage, plan, decision.seen.snapshot.pools.name),
         "ledger": ledger_of(stage, to_us(tick.at)),
-        "alarms": [],
+        "alarms": alarms_of(stage),
         "timeline": _timeline(stage),
     }

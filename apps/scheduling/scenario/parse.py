@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from apps.engine.fairshare import POLICIES
+from apps.engine.preemption import RULES
 from apps.scheduling.scenario.check import check
 from apps.scheduling.scenario.fields import (
     Field,
@@ -44,7 +45,7 @@ LATER_POLICIES = {
     if name not in POLICIES
 }
 LATER_BACKFILLS = {"conservative": f"{NOT_YET} easy and none"}
-LATER_RULES = {name: f"{NOT_YET} none" for name in ("priority", "reclaim", "fair")}
+LATER_RULES = {"fair": f"{NOT_YET} {', '.join(RULES)}"}
 DAY = 86_400.0
 FOREVER = 1_000_000_000.0
 """A runtime of "none", in seconds: longer than any scenario."""
@@ -69,7 +70,7 @@ POLICY = {
     "k": Field(number(0), 1.0),
     "weights": Field(_weights, {key: f.default for key, f in WEIGHTS.items()}),
     "max_age": Field(whole_seconds(positive=True), 7 * DAY),
-    "preemption": Field(one_of("none", later=LATER_RULES), "none"),
+    "preemption": Field(one_of(*RULES, later=LATER_RULES), "none"),
     "mode": Field(one_of("kill", "checkpoint", "demote"), "kill"),
     "grace": Field(duration(), 60.0),
     "min_runtime": Field(duration(), 0.0),

@@ -61,6 +61,13 @@ def _policy(cluster: Cluster, policy: Mapping[str, Any]) -> ClusterPolicy:
         hold_late_seconds=_seconds(policy["hold_late"]),
         gang_timeout_seconds=_seconds(policy["gang_timeout"]),
         lend_guarantee=policy["lend_guarantee"],
+        preemption=policy["preemption"],
+        mode=policy["mode"],
+        grace_seconds=int(policy["grace"]),
+        min_runtime_seconds=int(policy["min_runtime"]),
+        max_evictions_per_tick=policy["max_evictions_per_tick"],
+        cooldown_seconds=int(policy["cooldown"]),
+        thrash_after=policy["thrash_after"],
     )
 
 
