@@ -256,7 +256,10 @@ def write(
             snapshot=blobs[0], plan=blobs[1], **timings,
         )  # fmt: skip
         promised = promised_by(decision)
-        touched = {*wanted, *current, *placements, *timed_out, *seen.reserved, *promised}
+        takers = {seen.pending_ids[k] for k in plan.evictions.job.tolist()}
+        touched = {
+            *wanted, *current, *placements, *timed_out, *seen.reserved, *promised, *takers
+        }  # fmt: skip
         jobs = _still_waiting(sorted(touched)) if touched else {}
         open_rows = _open_reservations(sorted(seen.reserved)) if seen.reserved else {}
         _time_out(
@@ -288,8 +291,8 @@ def write(
         moved = len(move_each(turned, tick_id=tick.pk, locked=True))
         started = _start(begins, jobs, tick, now=now)
         release(decision, now=now)
-        free_jobs = {j: job for j, job in jobs.items() if j in promised}
-        evicted = record(cluster, decision, tick, free_jobs, now=now)
+        takers_here = {j: job for j, job in jobs.items() if j in takers & free}
+        evicted = record(cluster, decision, tick, takers_here, now=now)
         if moved or started or evicted:
             tick.starts, tick.moves = started, moved + started + evicted
             tick.keep_until = now + (KEEP_EVICTIONS if evicted else KEEP_MOVES)
