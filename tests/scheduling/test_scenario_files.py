@@ -145,7 +145,7 @@ BAD = {
     "a placement of its own": ('max_age = "7d"', 'placement = "best"', "[policy]", "placement"),
     "a policy not built": ('max_age = "7d"', 'fair_share = "dominant_share"', "[policy]", "fair_share"),
     "a backfill not built": ('"easy"', '"conservative"', "[policy]", "backfill"),
-    "a rule not built": ('max_age = "7d"', 'preemption = "reclaim"', "[policy]", "preemption"),
+    "a rule not built": ('max_age = "7d"', 'preemption = "fair"', "[policy]", "preemption"),
     "a topology of its own": ('limit = "1h"', 'topology = "row"', "[jobs.2]", "topology"),
     "two pools alike": ('[[nodes]]', '[[pools]]\nname = "gpu"\n[[nodes]]', "[pools]", "name"),
     "two nodes alike": ('"n[1-2]"', '"n[1-2,2]"', "[nodes]", "name"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from apps.scheduling.scenario import ScenarioError, failures, play, read
+from apps.scheduling.scenario import failures, play, read
 
 ROOT = Path(__file__).parents[2]
 OWN = sorted((ROOT / "tests" / "engine" / "scenarios").glob("*.toml"))
@@ -16,14 +15,6 @@ SHARED = sorted((ROOT.parent / "shared" / "scenarios").glob("*.toml"))
 ABSENT: list[Any] = [
     pytest.param(None, marks=pytest.mark.skip(reason="../shared is absent"), id="absent")
 ]
-
-
-def preemption_of(path: Path) -> str:
-    return str(tomllib.loads(path.read_text()).get("policy", {}).get("preemption", "none"))
-
-
-PLAYED = [path for path in SHARED if preemption_of(path) == "none"]
-LATER = [path for path in SHARED if preemption_of(path) != "none"]
 
 
 def name_of(path: Path | None) -> str | None:
@@ -48,23 +39,11 @@ def test_a_scenario_of_our_own_holds(path: Path) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", PLAYED or ABSENT, ids=name_of)
+@pytest.mark.parametrize("path", SHARED or ABSENT, ids=name_of)
 def test_a_shared_scenario_holds(path: Path) -> None:
     scenario = read(path)
 
     assert failures(scenario, play(scenario)) == []
-
-
-@pytest.mark.parametrize("path", LATER or ABSENT, ids=name_of)
-def test_a_scenario_that_needs_preemption_is_refused_by_name(path: Path) -> None:
-    with pytest.raises(ScenarioError) as error:
-        read(path)
-
-    message = str(error.value)
-    assert path.name in message
-    assert "[policy] preemption" in message
-    assert repr(preemption_of(path)) in message
-    assert "not built yet" in message
 
 
 @pytest.mark.django_db
