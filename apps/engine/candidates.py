@@ -83,7 +83,8 @@ class Candidates:
     def _code(self, running: Running, policy: Policy, now: int) -> None:
         """Say who is not touched whatever the rule, and from when they could be."""
         at = self.index
-        rested = running.started[at] + policy.min_runtime
+        # Who starts by this very decision is left alone: a plan made again changes nothing.
+        rested = running.started[at] + max(policy.min_runtime, 1)
         restarted = running.restarted[at]
         cool = np.where(restarted >= 0, restarted + policy.cooldown, 0)
         code = np.full(len(at), int(Passed.CHOSEN), dtype=np.int64)

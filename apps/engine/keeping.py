@@ -81,23 +81,79 @@ class Keeping:
     # --- what was promised before
 
     def stand(self) -> None:
-        """Start who has its place free, and keep for the others what they were promised."""
+        """Keep for each gang what it was promised, and start who has its place free."""
         walk = self.walk
         standing = [k for k, job in enumerate(walk.job) if walk.pending.promised[job]]
-        waiting = []
+        spots = {k: self._spots(k) for k in standing}
+        coming = self._still_coming(standing)
+        for mends in (False, True):
+            for k in standing:
+                where = spots[k]
+                if k in self.places or self._over(k, walk.limits.then):
+                    continue
+                if where is None or not self._has_room(k, where):
+                    if mends:
+                        self._mend(k)
+                elif not mends:
+                    self.keep(k, where, self._victims(k), coming[k])
         for k in standing:
-            spots = self._spots(k)
-            if spots and self._all_idle(k, spots) and not self._over(k, walk.limits.used):
-                walk.commit(k, spots, short=False)
-            else:
-                waiting.append((k, spots))
-        for k, spots in waiting:
-            if self._over(k, walk.limits.then):
-                continue
-            if spots is None or not self._has_room(k, spots):
-                spots = self._mend(k)
-            if spots is not None:
-                self.keep(k, spots, {v for v, whom in self.for_whom.items() if whom == k})
+            if k in self.places:
+                self._begin(k)
+
+    def _victims(self, k: int) -> set[int]:
+        return {v for v, whom in self.for_whom.items() if whom == k}
+
+    def _still_coming(self, standing: list[int]) -> dict[int, dict[int, int]]:
+        """Tell what of each promise is still to come, by position.
+
+        What left is of those whose own victims are gone, then of the first in line.
+        """
+        walk, rows = self.walk, self.promised.rows
+        coming: dict[int, dict[int, int]] = {}
+        for k in standing:
+            held = walk.held(k)
+            mine = coming[k] = {p: -members * walk.gpus[k] for p, members in held.items()}
+            for _, position in walk.holding(k):
+                mine[position] = mine.get(position, 0) + walk.gpus[k]
+        there: dict[int, int] = {}
+        for mine in coming.values():
+            for position, gpus in mine.items():
+                there[position] = there.get(position, 0) + gpus
+        for position, gpus in there.items():
+            left = gpus - max(self.promised.coming[position], 0)
+            for own in (True, False):
+                for k in standing:
+                    takes = coming[k].get(position, 0)
+                    if own:
+                        takes -= sum(
+                            g for v in self._victims(k) for p, g in rows[v] if p == position
+                        )
+                    takes = max(min(takes, left), 0)
+                    if takes:
+                        coming[k][position] -= takes
+                        left -= takes
+        return coming
+
+    def _begin(self, k: int) -> None:
+        """Start a promised gang whose place is free; let go of a promise that nobody can keep."""
+        walk, mine = self.walk, self.places[k]
+        need, tenant = walk.size[k] * walk.gpus[k], walk.tenant[k]
+        there = not any(mine.lacks(position) for position in mine.spots)
+        may = all(walk.limits.now[t] + need <= c for t, c in walk.chain(tenant))
+        if walk.kept is not None and may:
+            may = walk.idle.total - walk.counted >= walk.kept.withheld(tenant)
+        if there and may and not self._owed(mine):
+            self.release(k)
+            walk.commit(k, sorted(mine.spots.items()), short=False)
+        elif not self._awaited(k):
+            self.release(k)
+
+    def _owed(self, mine: Place) -> bool:
+        """Tell whether a gang waits for its victims though its place is free.
+
+        Where guarantees are not lent they may leave for the sake of those, not of their room.
+        """
+        return self.walk.kept is not None and bool(mine.victims & self.promised.rows.keys())
 
     def _spots(self, k: int) -> Spots | None:
         """Return the place that was promised, None if it is not whole."""
@@ -113,10 +169,6 @@ class Keeping:
         need = self.walk.size[k] * self.walk.gpus[k]
         return any(used[t] + need > c for t, c in self.walk.chain(self.walk.tenant[k]))
 
-    def _all_idle(self, k: int, spots: Spots) -> bool:
-        free, gpus = self.walk.free, self.walk.gpus[k]
-        return all(members * gpus <= free[p] for p, members in spots)
-
     def _has_room(self, k: int, spots: Spots) -> bool:
         gpus = self.walk.gpus[k]
         return all(members * gpus <= self._room(p) for p, members in spots)
@@ -124,11 +176,11 @@ class Keeping:
     def _room(self, position: int) -> int:
         return self.walk.free[position] + self.promised.coming[position]
 
-    def _mend(self, k: int) -> Spots | None:
-        """Find another place for what is lost of a promise, keeping the rest of it."""
+    def _mend(self, k: int) -> None:
+        """Promise another place for what is lost of a promise, keeping the rest of it."""
         walk = self.walk
         if walk.topology[k]:
-            return None
+            return
         gpus = walk.gpus[k]
         kept: dict[int, int] = {}
         for _, position in walk.holding(k)[: walk.size[k]]:
@@ -138,18 +190,18 @@ class Keeping:
         left = walk.size[k] - sum(kept.values())
         more = place(Room(room), left, gpus, 0, walk.how, walk.waste) if left else []
         if more is None:
-            return None
+            return
         for position, members in more:
             kept[position] = kept.get(position, 0) + members
-        return sorted(kept.items())
+        self.keep(k, sorted(kept.items()), self._victims(k))
 
     def elsewhere(self, k: int) -> bool:
         """Start a promised gang at once if it fits whole on what is idle; True if it does."""
         walk = self.walk
         held = self.places[k].idle
-        if walk.behind is not None or walk.idle.total + sum(held.values()) < (
-            walk.size[k] * walk.gpus[k]
-        ):
+        if walk.behind is not None or self._owed(self.places[k]):
+            return False
+        if walk.idle.total + sum(held.values()) < walk.size[k] * walk.gpus[k]:
             return False
         mine = self.release(k)
         failed, walk.failed = walk.failed, {}
@@ -161,12 +213,24 @@ class Keeping:
 
     # --- keeping and releasing
 
-    def keep(self, k: int, spots: Spots, victims: set[int]) -> None:
-        """Promise a gang its place: what is idle of it is kept, the rest is to come."""
+    def keep(
+        self, k: int, spots: Spots, victims: set[int], coming: dict[int, int] | None = None
+    ) -> None:
+        """Promise a gang its place: what is idle of it is kept, the rest is to come.
+
+        ``coming`` says what is to come of it; else whole members are held first, and of one that is
+        not whole yet what comes goes before what is idle.
+        """
         walk, gpus = self.walk, self.walk.gpus[k]
         mine = Place(dict(spots), gpus, {}, victims)
         for position, members in spots:
-            idle = min(self.idle(k, position), members * gpus)
+            need = members * gpus
+            if coming is not None:
+                comes = coming[position]
+            else:
+                whole = min(self.idle(k, position) // gpus, members) * gpus
+                comes = min(max(self.promised.coming[position], 0), need - whole)
+            idle = need - comes
             if idle:
                 mine.idle[position] = idle
                 walk.occupy(position, idle)
@@ -178,26 +242,24 @@ class Keeping:
         until = [self.promised.until[v] for v in self.promised.waits_for(mine)]
         walk.notes.say(k, LEAVING)
         walk.notes.until[k] = max(until, default=walk.now)
+        walk.draft.forecast[walk.job[k]] = max(walk.notes.until[k], walk.now)
         walk.waits(k)
 
     def idle(self, k: int, position: int) -> int:
         """Return what of the idle GPUs of a node the gang may use."""
         behind, free = self.walk.behind, self.walk.free[position]
-        if behind is None:
-            return free
-        if self.walk.policy.backfill == "none":
-            return 0
-        return free - behind.kept.held(position, free)
+        return free if behind is None else free - behind.kept.held(position, free)
 
     def release(self, k: int) -> Place:
         """Take a promise back."""
-        mine = self.places.pop(k)
+        walk, mine = self.walk, self.places.pop(k)
         for position in mine.spots:
             idle = mine.idle.get(position, 0)
             if idle:
-                self.walk.occupy(position, -idle)
+                walk.occupy(position, -idle)
             self.promised.coming[position] += mine.lacks(position)
         self._count(k, -1)
+        walk.draft.forecast[walk.job[k]] = NONE
         return mine
 
     def _count(self, k: int, sign: int) -> None:
@@ -278,16 +340,20 @@ class Keeping:
             tenant = walk.limits.parents[tenant]
         return NONE, NONE
 
-    def ends(self) -> list[Row]:
-        """List what ends by when: what runs on, what nobody is promised, and who was promised."""
-        walk = self.walk
-        rows = walk.ground.ends(self._all_leaves())
+    def ends(self, k: int) -> list[Row]:
+        """List what ends by when, for a gang: what runs on or leaves, and who was promised."""
+        walk, leaves = self.walk, self._all_leaves()
+        rows = self._lower_ends(k, leaves)
+        rows += walk.ground.ends(leaves)
         rows += self.promised.left_over(walk.now)
-        for k, mine in self.places.items():
-            if walk.limit[k] >= 0:
-                ends = walk.notes.until[k] + walk.limit[k]
-                rows += [(ends, p, m * mine.gpus, walk.tenant[k]) for p, m in mine.spots.items()]
+        for other, mine in self.places.items():
+            if walk.limit[other] >= 0:
+                ends, tenant = walk.notes.until[other] + walk.limit[other], walk.tenant[other]
+                rows += [(ends, p, m * mine.gpus, tenant) for p, m in mine.spots.items()]
         return rows
+
+    def _lower_ends(self, k: int, leaves: Bools) -> list[Row]:
+        return []
 
     def _all_leaves(self) -> Bools:
         """Mark the members that leave, those of this decision too."""
@@ -303,7 +369,7 @@ class Keeping:
         walk, out = self.walk, self.walk.out
         needed: set[int] = set()
         for k, mine in self.places.items():
-            waits = self.promised.waits_for(mine) or self._in_the_way(k)
+            waits = self._awaited(k)
             needed |= waits
             job = walk.job[k]
             out.leaving[job] = sorted(waits)
@@ -319,12 +385,13 @@ class Keeping:
         asked = {v for v in self.for_whom if running.leaving_for[v] != NONE}
         out.stays = asked - needed
 
-    def _in_the_way(self, k: int) -> set[int]:
-        """Return who leaves under a ceiling that the gang, placed already, waits for."""
-        walk = self.walk
+    def _awaited(self, k: int) -> set[int]:
+        """Return whom a promised gang waits for: for their room, or under its ceiling."""
+        walk, rows = self.walk, self.promised.rows
+        waits = self.promised.waits_for(self.places[k])
+        if waits:
+            return waits
         need = walk.size[k] * walk.gpus[k]
         full = {t for t, c in walk.chain(walk.tenant[k]) if walk.limits.now[t] + need > c}
-        running = walk.ground.running
-        return {
-            v for v in self.promised.rows if full & set(self.holdings.path(int(running.tenant[v])))
-        }
+        tenant = walk.ground.running.tenant
+        return {v for v in rows if full & set(self.holdings.path(int(tenant[v])))}

@@ -178,7 +178,7 @@ class Starting:
     def held(self, k: int) -> dict[int, int]:
         """Count the members the job holds where their GPUs are still idle, by position."""
         held: dict[int, int] = {}
-        for _, position in self.holding(k):
+        for _, position in self.holding(k, promised=False):
             members = held.get(position, 0) + 1
             if members * self.gpus[k] <= self.free[position]:
                 held[position] = members

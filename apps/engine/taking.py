@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +14,23 @@ from apps.engine.eviction import Ask, Found, Guarded, Proof, Search, useful
 from apps.engine.keeping import BLOCKED, DEFERRED, LEAVING, ROOM, Keeping, Means
 from apps.engine.placement import Room, place
 from apps.engine.preemption import OWN_TENANT
-from apps.engine.types import LISTED, MODES, NONE, Ints, Mode, Passed, Reason
+from apps.engine.promised import Row
+from apps.engine.types import LISTED, MODES, NONE, Bools, Ints, Mode, Passed, Reason
 
 if TYPE_CHECKING:
     from apps.engine.starting import Starting
+
+
+ROUNDS = 20
+"""How often all who are blocked are tried again within one decision: a guard, not a limit met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Who is demoted by this decision for one gang."""
+
+    new: list[int]  # candidates
+    found: Found
 
 
 class Taking(Keeping):
@@ -35,7 +49,8 @@ class Taking(Keeping):
                 self.claims[c] = whose
         self.active = means.name != "none" and len(self.candidates.index) > 0
         self.entitled = not means.rule.by_share
-        self.tried = NONE
+        self.lowered: dict[int, Lowered] = {}
+        self.tried, self.rounds = NONE, 0
         self.failed: dict[tuple[int, ...], int] = {}
         self.failed_at = NONE
 
@@ -48,8 +63,18 @@ class Taking(Keeping):
         """Promise a gang a place that somebody leaves, now or by this decision; True if it can."""
         if not self.may:
             return False
+        before = self._raise(k)
+        done = self._evict(k)
+        after = self.lowered.get(k)
+        self.turns += before != (after.new if after is not None else [])
+        return done
+
+    def _evict(self, k: int) -> bool:
         walk = self.walk
         self.deferred.pop(k, None)
+        strict = walk.policy.backfill == "none"
+        if strict and walk.behind is not None and k != walk.first_blocked:
+            return False
         if self.failed_at != walk.changes:
             self.failed, self.failed_at = {}, walk.changes
         taker = self._taker(k)
@@ -79,6 +104,8 @@ class Taking(Keeping):
 
     def unclaim(self, k: int, taken: Collection[int] = ()) -> None:
         """Let others have who was demoted for a gang that takes none, or these, of them."""
+        if not taken:
+            self._raise(k)
         mine = [c for c, whose in self.claims.items() if whose == k and c not in taken]
         for c in mine:
             del self.claims[c]
@@ -224,20 +251,38 @@ class Taking(Keeping):
 
     def _demote(self, k: int, found: Found, whole: list[int]) -> None:
         """Lower who is not lowered yet, all or none, and wait for the grace."""
-        new = [c for c in whole if self.candidates.demoted[c] < 0]
+        candidates, now, grace = self.candidates, self.walk.now, self.walk.policy.grace
+        new = [c for c in whole if candidates.demoted[c] < 0]
         if not self._allowed(len(new)):
             self.deferred[k] = NONE
             return
-        now, grace = self.walk.now, self.walk.policy.grace
-        for c in new:
-            self._ask_one(k, c, self.candidates.sizes[c], Mode.DEMOTE, now + grace)
-            self.candidates.demoted[c] = now
         if new:
-            self._consider(k, found)
-            self.turns += 1
+            self.lowered[k] = Lowered(new, found)
         for c in whole:
+            candidates.demoted[c] = now if c in new else candidates.demoted[c]
             self.claims[c] = k
-        self.deferred[k] = max(self.candidates.demoted[c] + grace for c in whole)
+        self.deferred[k] = max(candidates.demoted[c] + grace for c in whole)
+
+    def _raise(self, k: int) -> list[int]:
+        """Take demotions of this decision back: what is to be done for the gang is asked again."""
+        lowered = self.lowered.pop(k, None)
+        if lowered is None:
+            return []
+        for c in lowered.new:
+            self.candidates.demoted[c] = NONE
+            self.claims.pop(c, None)
+        if self.means.allowance.left is not None:
+            self.means.allowance.left += len(lowered.new)
+        return lowered.new
+
+    def write(self) -> None:
+        """Write down what was decided; demotions last, as they may be taken back until now."""
+        until = self.walk.now + self.walk.policy.grace
+        for k, lowered in sorted(self.lowered.items()):
+            for c in lowered.new:
+                self._ask_one(k, c, self.candidates.sizes[c], Mode.DEMOTE, until)
+            self._consider(k, lowered.found)
+        super().write()
 
     def _go(self, k: int, victims: dict[int, int], mode: Mode) -> None:
         """Ask each victim to leave; from here on its room is promised."""
@@ -310,8 +355,9 @@ class Taking(Keeping):
         if not self.may or not any(reason in BLOCKED for reason in reasons):
             return False
         news = self._entitle()
-        if self.tried == walk.changes and not news:
+        if (self.tried == walk.changes and not news) or self.rounds >= ROUNDS:
             return False
+        self.rounds += 1
         self.tried = walk.changes
         if news:
             self.failed_at = NONE
@@ -332,3 +378,19 @@ class Taking(Keeping):
         lacking[walk.order] = np.isin(reasons, (*ROOM, LEAVING, DEFERRED))
         starting[walk.order] = reasons == Reason.STARTS
         return self.holdings.entitle(*self.means.shares(lacking, starting))
+
+    def _lower_ends(self, k: int, leaves: Bools) -> list[Row]:
+        """List what a gang's demoted jobs free once their grace is over, and mark their members."""
+        candidates, walk = self.candidates, self.walk
+        rows: list[Row] = []
+        for c, whose in self.claims.items():
+            if whose != k:
+                continue
+            victim = int(candidates.index[c])
+            members = walk.ground.running.member_offsets[victim : victim + 2]
+            leaves[int(members[0]) : int(members[1])] = True
+            due = candidates.demoted[c] + walk.policy.grace
+            ends = due if candidates.ends[c] < 0 else min(candidates.ends[c], due)
+            freed = candidates.freed(c, 0, candidates.sizes[c])
+            rows += [(max(ends, walk.now), p, g, candidates.tenants[c]) for p, g in freed]
+        return rows

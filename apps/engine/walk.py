@@ -99,8 +99,9 @@ class Walk(Starting):
             if reason == RESERVED or (self.kept is not None and need <= self.idle.total):
                 self.retry.append(k)
                 self._behind_whom(k)
-        elif not late and self._may_reserve(k):
-            self._reserve(k)
+        else:
+            if not late and self._may_reserve(k):
+                self._reserve(k)
             self._behind_whom(k)
 
     def _behind_whom(self, k: int) -> None:
@@ -108,12 +109,13 @@ class Walk(Starting):
         notes, taking = self.notes, self.taking
         if notes.reason[k] != RESERVED:
             return
-        whom = NONE if taking is None or self._fits(k) else taking.keeps_from(k)
+        first, whom = self.first_blocked, NONE
+        if taking is not None and (first in (NONE, k) or not self._fits(k)):
+            whom = taking.keeps_from(k)
         if whom != NONE:
             notes.for_job[k], notes.until[k] = self.job[whom], notes.until[whom]
-        elif self.behind is not None:
-            notes.for_job[k] = self.job[self.first_blocked]
-            notes.until[k] = self.behind.kept.at
+        elif self.behind is not None and first != k:
+            notes.for_job[k], notes.until[k] = self.job[first], self.behind.kept.at
 
     def _fits(self, k: int) -> bool:
         """Tell whether the gang has a place among all that is idle, kept or not."""
@@ -139,7 +141,7 @@ class Walk(Starting):
 
     def _reserve(self, k: int) -> None:
         """Let the gang keep what it needs until the instant at which it fits."""
-        self.all_ends = ends = sorted([*self._ends(), *self._started_ends()])
+        self.all_ends = ends = sorted([*self._ends(k), *self._started_ends()])
         size, gpus, topology = self.size[k], self.gpus[k], self.topology[k]
         domains = self.ground.domains(topology)[0]
         capacity = self.ground.capacity
@@ -186,9 +188,9 @@ class Walk(Starting):
         chain = self.chain(self.tenant[k])
         kept.quota = {t: ceiling - self.limits.used[t] - need for t, ceiling in chain}
 
-    def _ends(self) -> list[Row]:
+    def _ends(self, k: int) -> list[Row]:
         if self.taking is not None:
-            return self.taking.ends()
+            return self.taking.ends(k)
         if self.running_ends is None:
             self.running_ends = self.ground.ends()
         return self.running_ends

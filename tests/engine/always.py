@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from apps.engine.codec import to_columns
-from apps.engine.types import (
-    NodeState,
-    Pending,
-    Plan,
-    Policy,
-    Reason,
-    Running,
-    Snapshot,
-    Topology,
-    Verdict,
-)
+from apps.engine.types import Mode, NodeState, Plan, Policy, Reason, Snapshot, Topology, Verdict
+from tests.engine import giving_way
+from tests.engine.clock import ints, last_leaving, ragged
 
 ROOM = {Reason.CAPACITY, Reason.PLACEMENT, Reason.RESERVED}
 
@@ -34,10 +25,7 @@ def check(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
     numbers_make_sense(snapshot, policy, plan)
     room_adds_up(snapshot, plan)
     standings_add_up(snapshot, plan)
-
-
-def ragged(table: Any, k: int) -> slice:
-    return slice(int(table.offsets[k]), int(table.offsets[k + 1]))
+    giving_way.check(snapshot, policy, plan)
 
 
 def one_verdict_each(snapshot: Snapshot, plan: Plan) -> None:
@@ -144,21 +132,25 @@ def ceilings_not_exceeded(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def only_one_reserves(snapshot: Snapshot, plan: Plan) -> None:
-    pools = snapshot.pending.pool[plan.holds.job].tolist()
+    reserve = np.setdiff1d(plan.holds.job, plan.leaving.job)  # who is promised none
+    pools = snapshot.pending.pool[reserve].tolist()
     assert len(set(pools)) == len(pools)
 
 
 def numbers_make_sense(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
     pending, verdicts = snapshot.pending, plan.verdicts
     need = pending.size * pending.gpus_per_member
-    numbers = {**ROOM_NUMBERS, Reason.CEILING: True}
+    numbers = {**ROOM_NUMBERS, Reason.CEILING: True, Reason.GUARANTEE: True}
     for k in range(len(pending.id)):
         reason = Reason(int(verdicts.reason[k]))
         if reason in numbers:
             assert verdicts.needed[k] == need[k]
             assert verdicts.available[k] >= 0
             assert verdicts.position[k] >= 0
-        if reason in (Reason.CEILING, Reason.CAPACITY):
+        if reason == Reason.GUARANTEE:
+            assert not pending.preemptible[k]
+            assert int(verdicts.tenant[k]) in ancestors(snapshot, int(pending.tenant[k]))
+        if reason in (Reason.CEILING, Reason.CAPACITY, Reason.GUARANTEE):
             assert verdicts.available[k] < verdicts.needed[k]
         if reason == Reason.CEILING:
             assert int(verdicts.tenant[k]) in ancestors(snapshot, int(pending.tenant[k]))
@@ -166,7 +158,8 @@ def numbers_make_sense(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
             assert 0 <= verdicts.most[k] < verdicts.needed[k] == need[k]
         if reason == Reason.RESERVED:
             first = int(verdicts.for_job[k])
-            assert verdicts.position[first] < verdicts.position[k]
+            if first not in plan.leaving.job:  # a promise outlasts a change of order
+                assert verdicts.position[first] < verdicts.position[k]
             assert pending.pool[first] == pending.pool[k]
         if reason == Reason.WEIGHTLESS:
             path = ancestors(snapshot, int(pending.tenant[k]))
@@ -189,8 +182,14 @@ def room_adds_up(snapshot: Snapshot, plan: Plan) -> None:
     usable = np.where(
         nodes.state == NodeState.UP, np.maximum(nodes.gpus - used_by_node(snapshot), 0), 0
     )
+    running, asked = snapshot.running, plan.evictions
+    going = ints(last_leaving(running))
+    for victim, mode, members in zip(asked.victim, asked.mode, asked.members, strict=True):
+        going[victim] = 0 if mode == Mode.DEMOTE else members
+    going *= running.gpus_per_member
     for pool in range(len(snapshot.pools.id)):
         here = nodes.pool == pool
+        assert room.promised[pool] == going[running.pool == pool].sum()
         assert room.gpus[pool] == nodes.gpus[here].sum()
         assert room.held[pool] == holds[here].sum()
         assert room.free[pool] + room.held[pool] + starts[here].sum() == usable[here].sum()
@@ -227,57 +226,6 @@ def standings_add_up(snapshot: Snapshot, plan: Plan) -> None:
     for column in (s.entitlement, s.lent, s.borrowed, s.over_quota, s.used, s.guarantee):
         assert (column >= 0).all()
     assert (s.lent <= np.maximum(s.guarantee - s.used, 0)).all()
-
-
-def apply(snapshot: Snapshot, policy: Policy, plan: Plan) -> Snapshot:
-    """Carry a plan out: what starts runs from now on, what is held is held, late gangs back off."""
-    pending, running, now = snapshot.pending, snapshot.running, snapshot.now
-    started = plan.starts.job
-    stays = np.setdiff1d(np.arange(len(pending.id)), started)
-    limit = pending.limit[started]
-    lengths = [len(plan.starts.node[ragged(plan.starts, k)]) for k in range(len(started))]
-    runs = Running(
-        id=np.concatenate([running.id, pending.id[started]]),
-        tenant=np.concatenate([running.tenant, pending.tenant[started]]),
-        pool=np.concatenate([running.pool, pending.pool[started]]),
-        size=np.concatenate([running.size, pending.size[started]]),
-        gpus_per_member=np.concatenate([running.gpus_per_member, pending.gpus_per_member[started]]),
-        started=np.concatenate([running.started, np.full(len(started), now)]),
-        ends_by=np.concatenate([running.ends_by, np.where(limit >= 0, now + limit, -1)]),
-        class_priority=np.concatenate([running.class_priority, pending.class_priority[started]]),
-        member_offsets=np.concatenate(
-            [running.member_offsets, running.member_offsets[-1] + np.cumsum(lengths, dtype=int)]
-        ).astype(np.int64),
-        member_node=np.concatenate([running.member_node, plan.starts.node]),
-    )
-    held = {int(j): ragged(plan.holds, k) for k, j in enumerate(plan.holds.job)}
-    since, back_off = pending.reserved_since.copy(), pending.no_reserve_before.copy()
-    back_off[plan.timed_out] = now + max(policy.gang_timeout, 0)
-    since[plan.timed_out] = -1
-    for k in range(len(pending.id)):
-        if k in held:
-            since[k] = now if since[k] < 0 else since[k]
-        elif plan.verdicts.forecast[k] < 0:
-            since[k] = -1
-    ranks, nodes, offsets = [], [], [0]
-    for k in stays.tolist():
-        if k in held:
-            ranks += plan.holds.rank[held[k]].tolist()
-            nodes += plan.holds.node[held[k]].tolist()
-        offsets.append(len(ranks))
-    columns = {
-        name: getattr(pending, name)[stays]
-        for name in Pending.__slots__
-        if not name.startswith(("hold_", "promise_"))
-    }
-    columns |= {"reserved_since": since[stays], "no_reserve_before": back_off[stays]}
-    waits = Pending(
-        **columns,
-        hold_offsets=np.array(offsets, dtype=np.int64),
-        hold_rank=np.array(ranks, dtype=np.int64),
-        hold_node=np.array(nodes, dtype=np.int64),
-    )
-    return replace(snapshot, pending=waits, running=runs)
 
 
 def holds_by_id(snapshot: Snapshot, plan: Plan) -> dict[int, dict[int, int]]:

@@ -15,8 +15,10 @@ import numpy as np
 
 from apps.engine.cycle import schedule
 from apps.engine.types import (
+    HOUR,
     MICROSECOND,
     TERMS,
+    Mode,
     Nodes,
     NodeState,
     Pending,
@@ -170,6 +172,7 @@ def _pending(
         hold_offsets=ints(np.cumsum([0, *lengths])),
         hold_rank=ints(int(rank) for h in holds for rank in h),
         hold_node=ints(node_at[node] for h in holds for node in h.values()),
+        preemptible=np.array([j.get("preemptible", True) for j in pending], dtype=np.bool_),
     )
 
 
@@ -193,11 +196,20 @@ def _running(
         class_priority=ints(j.get("priority", 0) for j in running),
         member_offsets=ints(np.cumsum([0, *(len(j["on"]) for j in running)])),
         member_node=ints(node_at[n] for j in running for n in j["on"]),
+        submitted=ints(
+            micros(j["submitted"], now) if "submitted" in j else s
+            for j, s in zip(running, started, strict=True)
+        ),
+        preemptible=np.array([j.get("preemptible", True) for j in running], dtype=np.bool_),
+        min_size=ints(j.get("min_size", j.get("size", 1)) for j in running),
+        last_checkpoint=ints(
+            micros(j["last_checkpoint"], now) if "last_checkpoint" in j else -1 for j in running
+        ),
     )
 
 
 def policy_of(scenario: dict[str, Any], jobs: list[dict[str, Any]]) -> Policy:
-    """Read [policy]; preemption is a later issue and is left out."""
+    """Read [policy]."""
     given = scenario.get("policy", {})
     weights = given.get("weights", {})
     names = {"fair_share": "fair_share", "age": "age", "size": "size", "class": "class_"}
@@ -206,6 +218,13 @@ def policy_of(scenario: dict[str, Any], jobs: list[dict[str, Any]]) -> Policy:
         weights=Weights(**{names[k]: float(v) for k, v in weights.items() if k in names}),
         max_age=micros(given.get("max_age", "7d")),
         max_class=max([j.get("priority", 0) for j in jobs], default=0),
+        preemption=given.get("preemption", "none"),
+        mode=given.get("mode", "kill"),
+        grace=micros(given.get("grace", "60s")),
+        min_runtime=micros(given.get("min_runtime", "0s")),
+        max_evictions=given.get("max_evictions_per_tick", 0),
+        cooldown=micros(given.get("cooldown", "0s")),
+        thrash_after=given.get("thrash_after", 3),
         placement=given.get("placement", "pack"),
         backfill=given.get("backfill", "easy"),
         hold_late=micros(given.get("hold_late", "none")),
@@ -226,6 +245,7 @@ def spell(scenario: dict[str, Any], snapshot: Snapshot, plan: Plan) -> dict[str,
     job = [names[i] for i in snapshot.pending.id.tolist()]
     verdicts = plan.verdicts
     starts, holds = plan.starts, plan.holds
+    running, asked = [names[i] for i in snapshot.running.id.tolist()], plan.evictions
     tenants = snapshot.tenants.name
     jobs: dict[str, Any] = {}
     for i, name in enumerate(job):
@@ -284,6 +304,24 @@ def spell(scenario: dict[str, Any], snapshot: Snapshot, plan: Plan) -> dict[str,
                 )
             }
             for k, j in enumerate(holds.job)
+        },
+        "evicts": {
+            running[int(v)]: {
+                "for": job[int(j)],
+                "mode": Mode(int(m)).name.lower(),
+                "members": int(n),
+                "rule": rule,
+                "lost_gpu_hours": int(lost) / HOUR,
+            }
+            for v, j, m, n, rule, lost in zip(
+                asked.victim,
+                asked.job,
+                asked.mode,
+                asked.members,
+                asked.rule,
+                asked.lost,
+                strict=True,
+            )
         },
         "timed_out": [job[int(j)] for j in plan.timed_out],
         "order": [job[int(j)] for j in plan.order],

@@ -15,6 +15,7 @@ from apps.engine.codec import difference
 from apps.engine.cycle import schedule
 from apps.engine.types import MICROSECOND, NONE, Policy, Reason, Snapshot
 from tests.engine import always
+from tests.engine.clock import apply, pass_time
 from tests.engine.worlds import policies, shuffled, snapshots
 
 EXAMPLES = 500 if os.environ.get("FULL") == "1" else 60
@@ -54,7 +55,7 @@ def test_the_order_of_the_rows_is_irrelevant(shot: Snapshot, policy: Policy, see
 @given(snapshots(), policies())
 def test_a_plan_applied_and_run_again_changes_nothing(shot: Snapshot, policy: Policy) -> None:
     plan = schedule(shot, policy)
-    after = always.apply(shot, policy, plan)
+    after = apply(shot, policy, plan)
 
     again = schedule(after, policy)
 
@@ -70,14 +71,14 @@ def test_rules_hold_tick_after_tick(shot: Snapshot, policy: Policy, minutes: lis
     for pause in minutes:
         plan = schedule(shot, policy)
         always.check(shot, policy, plan)
-        shot = pass_time(always.apply(shot, policy, plan), pause * 60 * MICROSECOND)
+        shot = pass_time(apply(shot, policy, plan), pause * 60 * MICROSECOND)
 
 
 @thorough
 @given(snapshots(), policies())
 def test_backfill_does_not_delay_the_reservation(shot: Snapshot, policy: Policy) -> None:
     plan = schedule(shot, policy)
-    after = always.apply(shot, policy, plan)
+    after = apply(shot, policy, plan)
     expected = dict(zip(shot.pending.id.tolist(), plan.verdicts.forecast.tolist(), strict=True))
 
     again = schedule(after, policy)
@@ -85,29 +86,6 @@ def test_backfill_does_not_delay_the_reservation(shot: Snapshot, policy: Policy)
     for k, job in enumerate(after.pending.id.tolist()):
         if expected[job] != NONE:
             assert again.verdicts.forecast[k] == expected[job]
-
-
-def pass_time(shot: Snapshot, pause: int) -> Snapshot:
-    """Let time pass: what has a limit ends at it."""
-    from dataclasses import replace
-
-    from apps.engine.types import Running
-
-    now = shot.now + pause
-    running = shot.running
-    stays = np.flatnonzero((running.ends_by < 0) | (running.ends_by > now))
-    columns: dict[str, Any] = {
-        name: getattr(running, name)[stays]
-        for name in Running.__slots__
-        if not name.startswith("member_")
-    }
-    rows = [
-        running.member_node[running.member_offsets[k] : running.member_offsets[k + 1]]
-        for k in stays
-    ]
-    columns["member_offsets"] = np.cumsum([0, *(len(r) for r in rows)]).astype(np.int64)
-    columns["member_node"] = np.concatenate([*rows, np.zeros(0, dtype=np.int64)]).astype(np.int64)
-    return replace(shot, now=now, running=Running(**columns))
 
 
 # --- the checker itself: a broken engine must be caught

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from apps.engine import fairshare
 from apps.engine.cycle import BACKFILLS
 from apps.engine.placement import PLACERS
+from apps.engine.preemption import RULES
 from apps.engine.types import (
     HOUR,
     MICROSECOND,
+    MODES,
     Nodes,
     Pending,
     Policy,
@@ -52,13 +54,20 @@ def picker(seed: int) -> Pick:
 
 @st.composite
 def policies(draw: st.DrawFn) -> Policy:
-    """Draw a policy: every fair share, placement and backfill there is."""
+    """Draw a policy: every fair share, placement, backfill, rule and mode there is."""
     pick = picker(draw(st.integers(0, 2**16)))
     weight = [0.0, 1.0, 1000.0]
     return Policy(
         fair_share=draw(st.sampled_from(sorted(fairshare.POLICIES))),
         weights=Weights(pick(weight), pick(weight), pick(weight), pick(weight), pick(weight)),
         max_class=pick([0, 2]),
+        preemption=draw(st.sampled_from(sorted(RULES))),
+        mode=draw(st.sampled_from(sorted(MODES))),
+        grace=pick([0, MINUTE]),
+        min_runtime=pick([0, 0, 5 * MINUTE]),
+        max_evictions=pick([0, 0, 0, 1, 3]),
+        cooldown=pick([0, 0, HOUR]),
+        thrash_after=pick([0, 3]),
         placement=draw(st.sampled_from(sorted(PLACERS))),
         backfill=draw(st.sampled_from(BACKFILLS)),
         hold_late=draw(st.sampled_from([-1, -1, 0, 10 * MINUTE])),
@@ -144,6 +153,7 @@ def _pending(pick: Pick, count: int, tenants: int, pools: int) -> Pending:
         hold_offsets=np.zeros(count + 1, dtype=np.int64),
         hold_rank=ints([]),
         hold_node=ints([]),
+        preemptible=column([0, 1, 1, 1, 1]).astype(np.bool_),
     )
 
 
@@ -153,29 +163,53 @@ def _none_running() -> Running:
 
 
 def _running(pick: Pick, shot: Snapshot) -> Running:
-    """Put single jobs where they fit, on drained nodes too."""
+    """Put jobs where they fit, on drained nodes too: single ones, then gangs on what is left."""
     nodes = shot.nodes
-    free = (nodes.gpus - nodes.foreign).tolist()
-    rows = []
+    free = np.where(nodes.state < 2, nodes.gpus - nodes.foreign, 0).tolist()
+    rows: list[tuple[int, int, list[int]]] = []
     for node in range(len(nodes.id)):
         for _ in range(pick(range(4))):
             gpus = pick([1, 1, 2, 4])
-            if gpus <= free[node] and nodes.state[node] < 2:
+            if gpus <= free[node]:
                 free[node] -= gpus
-                ran, limit = pick([0, MINUTE, 20 * MINUTE, 2 * HOUR]), pick(LIMITS)
-                tenant = pick(range(len(shot.tenants.id)))
-                rows.append((tenant, int(nodes.pool[node]), gpus, ran, limit, node))
+                rows.append((int(nodes.pool[node]), gpus, [node]))
+    for pool in range(len(shot.pools.id)):
+        for _ in range(pick([0, 1, 2])):
+            gpus, size = pick([1, 1, 2]), pick([2, 3, 4])
+            where: list[int] = []
+            for node in np.flatnonzero(nodes.pool == pool).tolist():
+                while len(where) < size and free[node] >= gpus:
+                    free[node] -= gpus
+                    where.append(node)
+            if where:
+                rows.append((pool, gpus, where))
+    count = len(rows)
+
+    def column(values: Any) -> Any:
+        return ints(pick(values) for _ in range(count))
+
+    size = ints(len(r[2]) for r in rows)
+    started, limit = NOW - column([0, MINUTE, 20 * MINUTE, 2 * HOUR]), column(LIMITS)
+    demoted = column([-1, -1, -1, -1, NOW - 10 * MINUTE])
     return Running(
-        id=ints(1000 + k for k in range(len(rows))),
-        tenant=ints(r[0] for r in rows),
-        pool=ints(r[1] for r in rows),
-        size=ints(1 for _ in rows),
-        gpus_per_member=ints(r[2] for r in rows),
-        started=ints(NOW - r[3] for r in rows),
-        ends_by=ints(NOW - r[3] + r[4] if r[4] >= 0 else -1 for r in rows),
-        class_priority=ints(0 for _ in rows),
-        member_offsets=ints(range(len(rows) + 1)),
-        member_node=ints(r[5] for r in rows),
+        id=ints(1000 + k for k in range(count)),
+        tenant=column(range(len(shot.tenants.id))),
+        pool=ints(r[0] for r in rows),
+        size=size,
+        gpus_per_member=ints(r[1] for r in rows),
+        started=started,
+        ends_by=np.where(limit >= 0, started + limit, -1),
+        class_priority=column([-1, 0, 0, 1]),
+        member_offsets=ints(np.cumsum([0, *size])),
+        member_node=ints(n for r in rows for n in r[2]),
+        submitted=started - column([0, MINUTE]),
+        preemptible=column([0, 1, 1, 1, 1, 1]).astype(np.bool_),
+        min_size=np.maximum(size - column([0, 0, 1, 2]), 1),
+        last_checkpoint=np.where(column([0, 1]) > 0, started + (NOW - started) // 2, -1),
+        restarted=np.where(column([0, 0, 1]) > 0, started, -1),
+        evictions=column([0, 0, 0, 1, 3]),
+        demoted=demoted,
+        leaving_for=np.where(demoted >= 0, column([-1, 100, 101]), -1),
     )
 
 
@@ -218,6 +252,9 @@ def shuffled(shot: Snapshot, rng: np.random.Generator) -> Snapshot:
     hold_offsets, hold_rank, hold_node = members(
         pending.hold_offsets, [pending.hold_rank, pending.hold_node], pending_new
     )
+    promise_offsets, promise_rank, promise_node = members(
+        pending.promise_offsets, [pending.promise_rank, pending.promise_node], pending_new
+    )
     member_offsets, member_node = members(
         running.member_offsets, [running.member_node], running_new
     )
@@ -237,6 +274,9 @@ def shuffled(shot: Snapshot, rng: np.random.Generator) -> Snapshot:
             hold_offsets=hold_offsets,
             hold_rank=hold_rank,
             hold_node=node_at[hold_node] if len(hold_node) else hold_node,
+            promise_offsets=promise_offsets,
+            promise_rank=promise_rank,
+            promise_node=node_at[promise_node] if len(promise_node) else promise_node,
         ),
         running=Running(
             **again(running, running_new, "member_"),
