@@ -18,8 +18,7 @@ from apps.common import show
 from apps.console.people import Viewer, viewer_of
 from apps.console.scope import clusters_of
 from apps.console.stamps import lateness
-from apps.jobs.eviction_facts import either_side, within
-from apps.jobs.models import Eviction, Job
+from apps.jobs.models import Job
 from apps.jobs.states import WAITING, JobState
 
 THEMES = ("light", "dark")
@@ -90,12 +89,6 @@ def _counts(viewer: Viewer) -> tuple[str, str]:
     return _capped(counted["waiting"]), _capped(counted["gathering"])
 
 
-def _evicted(request: HttpRequest, viewer: Viewer) -> str:
-    """Return how many evictions of seven days the reader may see."""
-    rows = Eviction.objects.filter(either_side(viewer.sight), within(clusters_of(request), WEEK))
-    return _capped(rows.order_by()[: COUNT_CAP + 1].count())
-
-
 def _entry(request: HttpRequest, text: str, view: str, key: str, **more: Any) -> NavEntry | None:
     """Return an entry, or None while its page does not exist."""
     try:
@@ -115,8 +108,7 @@ def _groups(request: HttpRequest, viewer: Viewer) -> tuple[NavGroup, ...]:
         _entry(request, "Waterfall", "waterfall", "w", count=gathering, counted="gangs gather"),
     ]
     back = [_entry(request, "Idle cost", "idle", "i")] if viewer.is_lead else []
-    evicted = _evicted(request, viewer)
-    back.append(_entry(request, "Evictions", "evictions", "e", count=evicted, counted="in 7 days"))
+    back.append(_entry(request, "Evictions", "evictions", "e"))
     groups: list[tuple[str, Sequence[NavEntry | None]]] = [("", now), ("Looking back", back)]
     groups.append(("Clusters", _clusters(request)))
     if viewer.is_admin:

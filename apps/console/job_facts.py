@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.http import Http404
 from django.urls import reverse
 
@@ -46,6 +46,8 @@ def job_or_404(viewer: Viewer, pk: int) -> Job:
     rows = Job.objects.filter(viewer.own()).select_related(
         "tenant", "cluster__policy", "pool", "priority_class", "submitted_by", "held_by"
     )
+    part = Eviction.objects.filter(Q(job=OuterRef("pk")) | Q(beneficiary=OuterRef("pk")))
+    rows = rows.annotate(has_evictions=Exists(part))
     job = rows.filter(pk=pk).first()
     if job is None:
         raise Http404
@@ -100,8 +102,8 @@ class JobFacts:
         return why["code"] != "held" and (why["at"] is None or held > why["at"])
 
     def when(self, at: datetime) -> str:
-        """Write an instant beside this job."""
-        return show.instant(at, now=self.at, style="seconds")
+        """Write an instant as the page does."""
+        return show.instant(at, now=self.at)
 
     @cached_property
     def money(self) -> bool:
@@ -123,6 +125,8 @@ class JobFacts:
     @cached_property
     def evictions(self) -> list[Eviction]:
         """Return the newest evictions it was part of, on either side."""
+        if not getattr(self.job, "has_evictions", True):
+            return []
         rows = Eviction.objects.filter(Q(job=self.job) | Q(beneficiary=self.job))
         return list(with_sides(rows).defer("considered").order_by("-id")[:MOST_EVICTIONS])
 

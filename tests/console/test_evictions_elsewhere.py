@@ -91,7 +91,7 @@ class TestTheJob:
 
         told = text_of(as_user("vera").get(f"/jobs/{leaving.beneficiary_id}/"))
 
-        by = at_seconds(leaving, now)
+        by = show.instant(leaving.leave_by, now=now)
         assert f"sdxl-refine waits. Waits for a job of nlp to leave, by {by}." in told
         assert "Others made way for it" in told
 

