@@ -7,20 +7,20 @@ for the few rows of a tick that takes longer than the database needs for all of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from django.db import connection
 from django.db.models import Field, JSONField, Model
 
-from apps.common.statements import preparing_cursor
+from apps.common.statements import placeholders, preparing_cursor
 
 AS_THEY_ARE = frozenset({int, str, bool, float, type(None)})
 ROWS_A_STATEMENT = 500
 """More would pass the number of parameters a statement may have."""
 
 
-@lru_cache
+@cache
 def _columns_of(model: type[Model], names: frozenset[str]) -> list[Field[Any, Any]]:
     """Return the fields of these names, by name or by column, in the order of the model."""
     meta = model._meta
@@ -61,17 +61,25 @@ def set_columns(rows: Sequence[Model], fields: Sequence[str]) -> None:
         )
 
 
-def _insert(rows: Sequence[Model], columns: Sequence[Field[Any, Any]]) -> tuple[str, str]:
-    """Return the start of an INSERT, and the places of one row."""
-    meta = type(rows[0])._meta
-    table = connection.ops.quote_name(meta.db_table)
-    names = ", ".join(_quoted(field) for field in columns)
-    places = ", ".join(["%s"] * len(columns))
-    return f"INSERT INTO {table} ({names}) VALUES ", f"({places})"  # noqa: S608  names of our own models
-
-
+@cache
 def _without_key(model: type[Model]) -> list[Field[Any, Any]]:
     return [field for field in model._meta.concrete_fields if not field.primary_key]
+
+
+@cache
+def _insertion(model: type[Model]) -> tuple[str, str, str]:
+    """Return an INSERT of a model in its parts: the start, the places of a row, what it answers."""
+    quote, columns = connection.ops.quote_name, _without_key(model)
+    names = ", ".join(_quoted(field) for field in columns)
+    start = f"INSERT INTO {quote(model._meta.db_table)} ({names}) VALUES "  # noqa: S608  names of our own models
+    key = quote(str(model._meta.pk.column))
+    return start, f"({placeholders(len(columns))})", f" RETURNING {key}"
+
+
+def _is_at(row: Model, pk: int) -> None:
+    """Have an instance know that it stands in the database under a key."""
+    row.pk = pk
+    row._state.adding, row._state.db = False, connection.alias
 
 
 def add_rows(rows: Sequence[Model]) -> None:
@@ -79,7 +87,7 @@ def add_rows(rows: Sequence[Model]) -> None:
     if not rows:
         return
     columns = _without_key(type(rows[0]))
-    start, places = _insert(rows, columns)
+    start, places, _ = _insertion(type(rows[0]))
     values = [[_adapted(field, getattr(row, field.attname)) for field in columns] for row in rows]
     with connection.cursor() as cursor:
         cursor.executemany(start + places, values)
@@ -90,36 +98,24 @@ def add_keyed(rows: Sequence[Model]) -> None:
     for low in range(0, len(rows), ROWS_A_STATEMENT):
         batch = rows[low : low + ROWS_A_STATEMENT]
         columns = _without_key(type(batch[0]))
-        start, places = _insert(batch, columns)
+        start, places, answer = _insertion(type(batch[0]))
         values = [_adapted(f, getattr(row, f.attname)) for row in batch for f in columns]
-        key = connection.ops.quote_name(str(type(batch[0])._meta.pk.column))
-        statement = f"{start}{', '.join([places] * len(batch))} RETURNING {key}"
         with connection.cursor() as cursor:
-            cursor.execute(statement, values)
+            cursor.execute(start + ", ".join([places] * len(batch)) + answer, values)
             # Both databases return the rows in the order of VALUES; so Django relies on it.
             for row, (pk,) in zip(batch, cursor.fetchall(), strict=True):
-                row.pk = pk
-                row._state.adding, row._state.db = False, connection.alias
-
-
-@cache
-def _insertion(model: type[Model]) -> tuple[str, list[Field[Any, Any]]]:
-    """Return the statement that inserts one row and answers its key, and whose values it takes."""
-    columns = _without_key(model)
-    start, places = _insert([model()], columns)
-    key = connection.ops.quote_name(str(model._meta.pk.column))
-    return f"{start}{places} RETURNING {key}", columns
+                _is_at(row, pk)
 
 
 def insert_row(row: Model) -> None:
     """Insert a row and set its key, as ``save(force_insert=True)`` does."""
-    statement, columns = _insertion(type(row))
+    columns = _without_key(type(row))
     # As Django adapts them, all integers of a column are of one type: there is one plan to keep.
     values = [field.get_db_prep_save(getattr(row, field.attname), connection) for field in columns]
     with preparing_cursor() as cursor:
-        cursor.execute(statement, values)
-        (row.pk,) = cursor.fetchone()
-    row._state.adding, row._state.db = False, connection.alias
+        cursor.execute("".join(_insertion(type(row))), values)
+        (pk,) = cursor.fetchone()
+    _is_at(row, pk)
 
 
 def compare_and_set(

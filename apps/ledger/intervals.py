@@ -12,6 +12,7 @@ from typing import Any
 from django.db.models import Q
 
 from apps.backends.models import Cluster, Node, NodeState
+from apps.common.statements import placeholders
 from apps.common.time import to_us
 from apps.jobs.models import Attempt, Job, Member, Reservation
 from apps.ledger import sql
@@ -103,7 +104,7 @@ def open_members(attempts: Sequence[Attempt], *, first_look_us: int) -> None:
     if not begun:
         return
     pks = [attempt.pk for attempt in begun]
-    statement = sql.KNOWN_ATTEMPTS.format(sql.places(pks))
+    statement = sql.KNOWN_ATTEMPTS.format(placeholders(len(pks)))
     known = {pk for (pk,) in sql.read(statement, *pks)}
     begun = [attempt for attempt in begun if attempt.pk not in known]
     if not begun:
@@ -147,7 +148,7 @@ def close_members(ends: Mapping[int, int], *, ranks: Sequence[int] | None = None
     changed: list[tuple[int, int]] = []
     changes: dict[int, list[Change]] = {}
     lowest: dict[int, int] = {}
-    rows = sql.read(sql.PIECES.format(sql.places(list(ends))), *ends)
+    rows = sql.read(sql.PIECES.format(placeholders(len(ends))), *ends)
     if ranks is not None:
         rows = [row for row in rows if row[-1] in ranks]
     for (

@@ -11,6 +11,8 @@ from typing import Any
 
 from django.db import connection
 
+from apps.common.statements import placeholders
+
 
 def read(statement: str, *params: Any) -> list[tuple[Any, ...]]:
     """Return the rows a statement answers."""
@@ -32,11 +34,6 @@ def write_many(statement: str, rows: Iterable[Sequence[Any]]) -> None:
     if values:
         with connection.cursor() as cursor:
             cursor.executemany(statement, values)
-
-
-def places(values: Sequence[Any]) -> str:
-    """Return the placeholders of a list of values: ``%s, %s``."""
-    return ", ".join(["%s"] * len(values))
 
 
 OPEN_NODES = """
@@ -62,7 +59,7 @@ INTERVAL_COLUMNS = (
 )  # fmt: skip
 ADD_INTERVAL = f"""
     INSERT INTO ledger_interval ({", ".join(INTERVAL_COLUMNS)})
-    VALUES ({places(INTERVAL_COLUMNS)})
+    VALUES ({placeholders(len(INTERVAL_COLUMNS))})
 """  # noqa: S608  names of our own
 ADD_ROLLUP = """
     INSERT INTO ledger_rollup (cluster_id, quarter_us, pool_id, price_id, tenant_id, state, gpu_us)
