@@ -24,7 +24,7 @@ from apps.scheduling.evict import record, release
 from apps.scheduling.frame import Frames
 from apps.scheduling.leases import Lease, fenced
 from apps.scheduling.models import Tick
-from apps.scheduling.promises import keep_promises, promised_by, redeem
+from apps.scheduling.promises import keep_promises, promised_by, redeem, reserve
 from apps.scheduling.publish import publish
 from apps.scheduling.snapshot import take_snapshot
 
@@ -39,19 +39,6 @@ def decide(
     """Take a snapshot and ask the engine; nothing is written."""
     seen = take_snapshot(cluster, frames, now=now, alive=alive)
     return Decision(seen, schedule(seen.snapshot, seen.policy))
-
-
-def holds_of(decision: Decision) -> dict[int, dict[int, int]]:
-    """Return what the plan holds: job id → rank → node id."""
-    seen, holds = decision.seen, decision.plan.holds
-    found: dict[int, dict[int, int]] = {}
-    for k, job in enumerate(holds.job.tolist()):
-        low, high = int(holds.offsets[k]), int(holds.offsets[k + 1])
-        ranks, nodes = holds.rank[low:high].tolist(), holds.node[low:high].tolist()
-        found[seen.pending_ids[job]] = {
-            r: seen.node_ids[n] for r, n in zip(ranks, nodes, strict=True)
-        }
-    return found
 
 
 def starts_of(decision: Decision) -> dict[int, list[int]]:
@@ -119,12 +106,7 @@ def _hold(
         if not new or job_id not in jobs:
             continue
         if job_id not in reservations:
-            reservations[job_id] = Reservation.objects.create(
-                job=jobs[job_id],
-                attempt_number=jobs[job_id].attempt_number,
-                since=now,
-                timeout_seconds=timeout_seconds,
-            )
+            reservations[job_id] = reserve(jobs[job_id], timeout_seconds, now=now)
         open_holds(reservations[job_id], new, at_us=at_us)
 
 
@@ -245,7 +227,7 @@ def write(
 ) -> Tick:
     """Write a decision: the Tick row, its moves, what is held, and (``show``) the verdicts."""
     seen, plan = decision.seen, decision.plan
-    wanted, placements = holds_of(decision), starts_of(decision)
+    wanted, placements = decision.places(plan.holds), starts_of(decision)
     timed_out = {seen.pending_ids[k] for k in plan.timed_out.tolist()}
     current = {job: dict(members) for job, members in seen.holds.items()}
     blobs = codec.encode_snapshot(seen.snapshot, seen.policy), codec.encode_plan(plan)

@@ -8,18 +8,19 @@ from typing import Any
 
 from apps.backends.models import Cluster, Pool
 from apps.common.money import MICROS
+from apps.common.prepared import Prepared
 from apps.common.rows import add_keyed, set_columns
 from apps.common.time import from_us, to_us
-from apps.engine.types import NONE, Mode, Passed
+from apps.engine.types import Mode, Passed
 from apps.jobs.models import Attempt, Eviction, Job
 from apps.jobs.moves import Change, move_each, note
-from apps.jobs.states import EvictionMode, EvictionOutcome, JobState, Outcome
+from apps.jobs.states import LEFT, EvictionMode, EvictionOutcome, JobState, Outcome
 from apps.ledger.intervals import close_members
 from apps.ledger.selectors import Prices
 from apps.scheduling.decision import Decision
 from apps.scheduling.leavers import recent_evictions
 from apps.scheduling.models import Tick
-from apps.scheduling.publish import QUOTA_COLUMNS
+from apps.scheduling.publish import QUOTA_COLUMNS, number, quota
 
 MODES = {
     Mode.KILL: EvictionMode.KILL,
@@ -33,19 +34,14 @@ LEAVES = frozenset({EvictionMode.KILL, EvictionMode.CHECKPOINT})
 def _side(decision: Decision, tenant: int, pool: int, change: int) -> dict[str, Any]:
     """Return where a tenant stands as the decision saw it, and what it holds once it is done."""
     standings, seen = decision.plan.standings, decision.seen
-    quota = {name: int(getattr(standings, name)[tenant][pool]) for name in QUOTA_COLUMNS}
-    known: dict[str, int | None] = {
-        name: None if name == "ceiling" and value == NONE else value
-        for name, value in quota.items()
-    }
-    level = float(standings.level[tenant])
+    columns = {name: int(getattr(standings, name)[tenant][pool]) for name in QUOTA_COLUMNS}
     return {
         "tenant": seen.tenant_ids[tenant],
         "share": float(standings.share[tenant]),
         "usage_share": float(standings.usage_share[tenant]),
-        "level": level if level not in (float("inf"), float("-inf")) and level == level else None,
-        "pool": known,
-        "after": {"used": quota["used"] + change},
+        "level": number(float(standings.level[tenant])),
+        "pool": {name: quota(name, gpus) for name, gpus in columns.items()},
+        "after": {"used": columns["used"] + change},
     }
 
 
@@ -153,12 +149,11 @@ def record(
         attempt.job = jobs[attempt.job_id]
     rows = _rows(cluster, decision, tick, attempts, waiting, now=now)
     add_keyed(rows)
-    leave = [row for row in rows if row.mode in LEAVES]
     move_each(
         [
             Change(row.job, JobState.PREEMPTING, now, "asked_to_leave", _told(row))
-            for row in leave
-            if row.job.state != JobState.PREEMPTING
+            for row in rows
+            if row.mode in LEAVES and row.job.state != JobState.PREEMPTING
         ],
         tick_id=tick.pk,
         locked=True,
@@ -202,10 +197,21 @@ def close(
     set_columns([row], ["ended_at", "outcome", "lost_gpu_us", "lost_micros"])
 
 
+# Asked of every attempt that ends, and there is hardly ever one.
+OPEN_ON = Prepared(
+    lambda attempts: Eviction.objects.filter(
+        attempt__in=attempts, ended_at__isnull=True
+    ).values_list("pk")
+)
+
+
 def open_on(attempts: Sequence[int]) -> dict[int, Eviction]:
     """Return the evictions that are not over, by attempt."""
-    rows = Eviction.objects.filter(attempt__in=attempts, ended_at__isnull=True)
-    return {row.attempt_id: row for row in rows.select_related("job", "attempt")}
+    keys = [pk for (pk,) in OPEN_ON.rows(attempts)]
+    if not keys:
+        return {}
+    rows = Eviction.objects.filter(pk__in=keys).select_related("job", "attempt")
+    return {row.attempt_id: row for row in rows}
 
 
 def outcome_of(row: Eviction, attempt: Attempt, outcome: str) -> EvictionOutcome:
@@ -223,9 +229,8 @@ def outcome_of(row: Eviction, attempt: Attempt, outcome: str) -> EvictionOutcome
 
 def close_ended(attempt: Attempt, row: Eviction, outcome: EvictionOutcome, at: datetime) -> None:
     """Close the eviction of an attempt that ended at ``at``."""
-    left = {EvictionOutcome.KILLED, EvictionOutcome.CHECKPOINTED, EvictionOutcome.GRACE_EXCEEDED}
     since = None
-    if outcome in left and attempt.started_at is not None:
+    if outcome in LEFT and attempt.started_at is not None:
         since = max(attempt.started_at, attempt.last_checkpoint_at or attempt.started_at)
     close(row, outcome, at=at, lost_since=since)
 

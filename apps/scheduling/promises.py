@@ -19,17 +19,10 @@ Places = Mapping[int, Mapping[int, int]]
 
 def promised_by(decision: Decision) -> dict[int, list[list[int]]]:
     """Return what the plan promises: job id → [rank, node id] of what is to come; may be empty."""
-    seen, plan = decision.seen, decision.plan
-    found: dict[int, list[list[int]]] = {seen.pending_ids[j]: [] for j in plan.leaving.job.tolist()}
-    table = plan.promises
-    for k, job in enumerate(table.job.tolist()):
-        low, high = int(table.offsets[k]), int(table.offsets[k + 1])
-        found[seen.pending_ids[job]] = [
-            [rank, seen.node_ids[node]]
-            for rank, node in zip(
-                table.rank[low:high].tolist(), table.node[low:high].tolist(), strict=True
-            )
-        ]
+    ids, plan = decision.seen.pending_ids, decision.plan
+    found: dict[int, list[list[int]]] = {ids[job]: [] for job in plan.leaving.job.tolist()}
+    for job_id, place in decision.places(plan.promises).items():
+        found[job_id] = [[rank, node] for rank, node in place.items()]
     return found
 
 
@@ -72,6 +65,16 @@ def redeem(
             held[rank] = node
 
 
+def reserve(job: Job, timeout_seconds: int | None, *, now: datetime) -> Reservation:
+    """Open a reservation of a gang, which holds nothing yet."""
+    return Reservation.objects.create(
+        job=job,
+        attempt_number=job.attempt_number,
+        since=now,
+        timeout_seconds=timeout_seconds,
+    )
+
+
 def keep_promises(
     promised: Mapping[int, list[list[int]]],
     reservations: dict[int, Reservation],
@@ -83,13 +86,7 @@ def keep_promises(
     """Write what is promised on reservations; a gang that has none yet gets one."""
     for job_id in promised:
         if job_id not in reservations and job_id in jobs:
-            job = jobs[job_id]
-            reservations[job_id] = Reservation.objects.create(
-                job=job,
-                attempt_number=job.attempt_number,
-                since=now,
-                timeout_seconds=timeout_seconds,
-            )
+            reservations[job_id] = reserve(jobs[job_id], timeout_seconds, now=now)
     changed = []
     for job_id, row in reservations.items():
         wanted = job_id in promised, promised.get(job_id, [])

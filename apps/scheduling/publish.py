@@ -121,8 +121,14 @@ def _write_verdicts(rows: Sequence[tuple[Any, ...]]) -> None:
             copy.write_row((*row[:detail], json.dumps(row[detail]), *row[detail + 1 :]))
 
 
-def _number(value: float) -> float | None:
+def number(value: float) -> float | None:
+    """Return a figure, or None where it is infinite or undefined."""
     return value if math.isfinite(value) else None
+
+
+def quota(column: str, gpus: int) -> int | None:
+    """Return a figure of QUOTA_COLUMNS; None: there is no ceiling."""
+    return None if column == "ceiling" and gpus == NONE else gpus
 
 
 def standing_rows(cluster: Cluster, seen: Seen, plan: Plan, tick_id: int) -> Iterable[Standing]:
@@ -133,10 +139,7 @@ def standing_rows(cluster: Cluster, seen: Seen, plan: Plan, tick_id: int) -> Ite
     quotas = {name: getattr(s, name).tolist() for name in QUOTA_COLUMNS}
     for k, tenant_id in enumerate(seen.tenant_ids):
         pools = {
-            pool: {
-                column: (None if column == "ceiling" and cell[k][p] == NONE else cell[k][p])
-                for column, cell in quotas.items()
-            }
+            pool: {column: quota(column, cell[k][p]) for column, cell in quotas.items()}
             for p, pool in enumerate(names)
         }
         level = float(s.level[k])
@@ -148,9 +151,9 @@ def standing_rows(cluster: Cluster, seen: Seen, plan: Plan, tick_id: int) -> Ite
             usage=float(s.usage[k]),
             share=float(s.share[k]),
             usage_share=float(s.usage_share[k]),
-            level=None if state else _number(level),
+            level=None if state else number(level),
             level_state=state,
-            factor=_number(float(s.factor[k])),
+            factor=number(float(s.factor[k])),
             rank=_or_none(int(s.rank[k])),
             pools=pools,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -45,8 +45,6 @@ class Seen:
     holds: dict[int, list[tuple[int, int]]]
     # the jobs whose reservation stands, whether they hold anything now or not
     reserved: frozenset[int] = frozenset()
-    # job id → [rank, node id] of what the decision before promised it
-    promises: dict[int, list[list[int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,5 +304,4 @@ def take_snapshot(
         reserved=frozenset(
             snapshot.pending.id[snapshot.pending.reserved_since != engine.NONE].tolist()
         ),
-        promises={j: one.promises for j, one in reserved.items() if one.promises},
     )

@@ -90,6 +90,10 @@ class Live:
         self.keep = keep
         return True
 
+    def forget(self) -> None:
+        """Let it no longer be asked to give way."""
+        self.leaves, self.saves, self.keep = None, False, 0
+
     def confirm(self, saved: int) -> bool:
         """Take in a checkpoint; False when a later one is known."""
         if self.confirmed is not None and saved <= self.confirmed:

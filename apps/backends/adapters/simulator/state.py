@@ -111,7 +111,7 @@ class State:
         for node in gone:
             self.on_node[node].discard(attempt.uid)
         attempt.nodes = attempt.nodes[: attempt.keep]
-        attempt.leaves, attempt.saves, attempt.keep = None, False, 0
+        attempt.forget()
         attempt.shrunk, attempt.seen = at, None
         self.expect(attempt)
 

@@ -103,7 +103,7 @@ class World:
             attempt = state.live.get(uid)
             if attempt is None or attempt.leaves is None:
                 return attempt is not None
-            attempt.leaves, attempt.saves, attempt.keep = None, False, 0
+            attempt.forget()
             state.expect(attempt)
             self._keep(attempt)
             return True
