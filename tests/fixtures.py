@@ -6,8 +6,9 @@ import pytest
 
 from apps.accounts.models import User
 from apps.backends.models import Cluster, Pool
+from apps.jobs.models import Job
 from apps.tenants.models import Tenant
-from tests.factories import join, make_cluster, make_pool, make_tenant, make_user
+from tests.factories import join, make_cluster, make_job, make_pool, make_tenant, make_user
 
 
 @pytest.fixture
@@ -56,3 +57,15 @@ def carol(nlp: Tenant) -> User:
 def root(db: None) -> User:
     """Runs the installation."""
     return make_user("root", is_admin=True)
+
+
+@pytest.fixture
+def victim(vision: Tenant, pool: Pool, bob: User) -> Job:
+    """A job of bob's on 8 GPUs."""
+    return make_job(vision, pool, by=bob, name="vit", size=4, gpus_per_member=2, minutes=-60)
+
+
+@pytest.fixture
+def taker(nlp: Tenant, pool: Pool, carol: User) -> Job:
+    """A gang of carol's of 16 GPUs."""
+    return make_job(nlp, pool, by=carol, name="llama", size=2, gpus_per_member=8, minutes=-5)

@@ -21,18 +21,6 @@ LOST = {"lost_gpu_us": 8 * 39 * 60 * 1_000_000, "lost_micros": 13_000_000}
 
 
 @pytest.fixture
-def victim(vision: Tenant, pool: Pool, bob: User) -> Job:
-    """A job of bob's on 8 GPUs."""
-    return make_job(vision, pool, by=bob, name="vit", size=4, gpus_per_member=2, minutes=-60)
-
-
-@pytest.fixture
-def taker(nlp: Tenant, pool: Pool, carol: User) -> Job:
-    """A gang of carol's of 16 GPUs."""
-    return make_job(nlp, pool, by=carol, name="llama", size=2, gpus_per_member=8, minutes=-5)
-
-
-@pytest.fixture
 def leaving(victim: Job, taker: Job) -> Eviction:
     """bob's job was asked to leave for carol's."""
     return make_eviction(victim, taker)

@@ -31,21 +31,9 @@ from apps.jobs.models import Attempt, Eviction, Job, Move
 from apps.jobs.states import EvictionMode, EvictionOutcome
 from apps.tenants.models import Tenant
 from apps.tenants.selectors import sight_of
-from tests.factories import NOW, join, make_eviction, make_job, make_tenant, make_user
+from tests.factories import NOW, join, make_eviction, make_tenant, make_user
 
 LATER = NOW + timedelta(seconds=30)
-
-
-@pytest.fixture
-def victim(vision: Tenant, pool: Pool, bob: User) -> Job:
-    """A job of bob's on 8 GPUs."""
-    return make_job(vision, pool, by=bob, name="vit", size=4, gpus_per_member=2, minutes=-60)
-
-
-@pytest.fixture
-def taker(nlp: Tenant, pool: Pool, carol: User) -> Job:
-    """A gang of carol's of 16 GPUs."""
-    return make_job(nlp, pool, by=carol, name="llama", size=2, gpus_per_member=8, minutes=-5)
 
 
 def when(at: Any) -> str:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import pytest
+
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster, Pool
 from apps.backends.worlds import SimNode, World, world_of
 from apps.jobs.models import Job
+from apps.scheduling import steps
 from apps.scheduling.leases import claim, renew
 from apps.scheduling.models import Tick
 from apps.scheduling.services import pass_once
 from tests.factories import NOW
+
+
+class Blow(Exception):
+    """What a killed process does not survive."""
 
 
 @dataclass
@@ -39,6 +46,18 @@ class Playground:
         tick = pass_once(self.cluster, backend_of(self.cluster), lease, now=now)
         assert tick is not None
         return tick
+
+    def tick_cut_off(self, step: str, seconds: float) -> None:
+        """Tick as a process that is killed at a step of it."""
+
+        def strike(name: str) -> None:
+            if name == step:
+                raise Blow
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(steps, "reached", strike)
+            with pytest.raises(Blow):
+                self.tick(seconds)
 
     @staticmethod
     def at(seconds: float) -> datetime:

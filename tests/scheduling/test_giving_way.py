@@ -12,15 +12,10 @@ from apps.ledger.models import Interval
 from apps.ledger.rollup import tally
 from apps.ledger.usage import rebuild_usage
 from apps.queues.models import ClusterPolicy, PriorityClass
-from apps.scheduling import steps
 from apps.scheduling.models import Verdict
 from apps.tenants.models import Tenant
 from tests.factories import NOW, make_job
 from tests.scheduling.playground import Playground
-
-
-class Blow(Exception):
-    """What a killed process does not survive."""
 
 
 @pytest.fixture
@@ -93,20 +88,12 @@ def test_a_blow_between_the_record_and_the_call_leaves_one_record_and_one_end(
     play: Playground,
     vision: Tenant,
     urgent: PriorityClass,
-    monkeypatch: pytest.MonkeyPatch,
     step: str,
 ) -> None:
     evict_by(play, "kill")
     low, high = contest(play, vision, urgent)
 
-    def strike(name: str) -> None:
-        if name == step:
-            raise Blow
-
-    monkeypatch.setattr(steps, "reached", strike)
-    with pytest.raises(Blow):
-        play.tick(600)
-    monkeypatch.setattr(steps, "reached", lambda name: None)
+    play.tick_cut_off(step, 600)
     play.tick(600)
     play.tick(630)
 

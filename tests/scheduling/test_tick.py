@@ -15,15 +15,11 @@ from apps.jobs.services import cancel_job, hold_job, release_job
 from apps.ledger.models import Interval
 from apps.queues.models import ClusterPolicy
 from apps.scheduling import act as act_module
-from apps.scheduling import services, steps
+from apps.scheduling import services
 from apps.scheduling.models import Standing, Tick, Verdict
 from apps.tenants.models import Tenant
 from tests.factories import NOW, make_job
 from tests.scheduling.playground import Playground
-
-
-class Blow(Exception):
-    """What a killed process does not survive."""
 
 
 def holds(job: Job) -> int:
@@ -151,18 +147,11 @@ def test_a_refused_launch_puts_the_job_back_without_a_retry(
 
 @pytest.mark.parametrize("step", ["observe", "decide", "write", "act", "launched", "book"])
 def test_a_tick_cut_off_at_any_step_is_mended_by_the_next_at_the_same_instant(
-    play: Playground, vision: Tenant, monkeypatch: pytest.MonkeyPatch, step: str
+    play: Playground, vision: Tenant, step: str
 ) -> None:
     gang = make_job(vision, play.pool, size=8)
 
-    def strike(name: str) -> None:
-        if name == step:
-            raise Blow
-
-    monkeypatch.setattr(steps, "reached", strike)
-    with pytest.raises(Blow):
-        play.tick(0)
-    monkeypatch.setattr(steps, "reached", lambda name: None)
+    play.tick_cut_off(step, 0)
     play.tick(0)
 
     assert play.state(gang) == "RUNNING"
