@@ -6,6 +6,7 @@ import json
 import resource
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,45 @@ def snapshot(nodes: int, tenants: int, pending: int, *, load: float = 0.0) -> Sn
     )
 
 
+def crowd(nodes: int, gang: int, *, tenants: int = 20) -> Snapshot:
+    """Fill a cluster with one-GPU jobs of many tenants, and let one gang of whole nodes wait.
+
+    The first tenant, which waits, is guaranteed all its gang needs; nobody else is promised any.
+    """
+    rng = np.random.default_rng(SEED)
+    shot, many = snapshot(nodes, tenants, 1), nodes * 8
+    started = NOW - rng.integers(1, 24 * HOUR, many)
+    one = np.ones(many, dtype=np.int64)
+    guarantee = np.zeros((tenants, 1), dtype=np.int64)
+    guarantee[0] = gang * 8
+    return replace(
+        shot,
+        tenants=replace(shot.tenants, parent=np.full(tenants, -1)),
+        quotas=replace(shot.quotas, guarantee=guarantee, ceiling=np.full((tenants, 1), -1)),
+        pending=replace(
+            shot.pending,
+            tenant=np.array([0]),
+            size=np.array([gang]),
+            gpus_per_member=np.array([8]),
+            limit=np.array([4 * HOUR]),
+            class_priority=np.array([2]),
+            topology=np.array([0]),
+        ),
+        running=Running(
+            id=np.arange(2, many + 2),
+            tenant=rng.integers(1, tenants, many),
+            pool=0 * one,
+            size=one,
+            gpus_per_member=one,
+            started=started,
+            ends_by=started + 48 * HOUR,
+            class_priority=0 * one,
+            member_offsets=np.arange(many + 1),
+            member_node=np.repeat(np.arange(nodes), 8),
+        ),
+    )
+
+
 def seconds(shot: Snapshot, policy: Policy, repeat: int = 5) -> float:
     """Time a cycle, the best of a few."""
     best = float("inf")
@@ -130,6 +170,16 @@ def run() -> list[dict[str, Any]]:
         spec = Policy(weights=Weights(size=500.0), max_class=2, placement=placement)
         value = seconds(snapshot(2000, 1000, 10_000), spec)
         line(f"engine: 10,000 pending, 2,000 nodes, {placement}", value, "s", 0.5)
+    for rule in ("priority", "reclaim"):
+        spec = Policy(max_class=2, preemption=rule)
+        full = crowd(1000, 100)
+        evicted = len(schedule(full, spec).evictions.victim)
+        name = f"engine: {rule}, 8,000 running on 1,000 nodes, {evicted} evicted for 100 × 8"
+        line(name, seconds(full, spec, 3), "s", 1.0)
+    for rule in ("priority", "reclaim"):
+        spec = Policy(max_class=2, preemption=rule, max_evictions=64)
+        value = seconds(snapshot(1000, 60, 10_000, load=0.95), spec, 1)
+        line(f"engine: {rule}, 10,000 pending, 1,000 nodes, full, 64 evicted", value, "s", 3.0)
     small = snapshot(100, 15, 300, load=0.9)
     line("engine: 300 pending, 100 nodes", 1000 * seconds(small, policy, 20), "ms", 10.0)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 / 1024

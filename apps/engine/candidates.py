@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from apps.engine.types import Bools, Ints, Passed, Policy, Running
+from apps.engine.types import NONE, Bools, Ints, Passed, Policy, Running
 
 Rows = list[tuple[int, int]]
 """(position of a node, GPUs on it)."""
+
+NO_CLASS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,24 @@ class Candidates:
         code[running.leaving[at] >= 0] = Passed.LEAVING
         code[~running.preemptible[at]] = Passed.NOT_PREEMPTIBLE
         self.code: Ints = code
+        self.locked: Bools = (code == Passed.MIN_RUNTIME) | (code == Passed.COOLDOWN)
+        self._lowest: dict[int, int] | None = None
+        self._movable: Ints | None = None
+
+    def leaves(self, candidate: int) -> None:
+        """Leave out who has been asked to leave."""
+        self.code[candidate] = Passed.LEAVING
+        self.locked[candidate] = False
+        self._lowest = self._movable = None
+
+    def lowest(self, tenant: int | None = None) -> int:
+        """Return the lowest class of who may be touched, now or later: in all, or of a tenant."""
+        if self._lowest is None:
+            ok = (self.code == Passed.CHOSEN) | self.locked
+            some = np.full(int(self.tenant.max(initial=0)) + 1, NO_CLASS)
+            np.minimum.at(some, self.tenant[ok], self.class_priority[ok])
+            self._lowest = {NONE: int(some.min()), **dict(enumerate(some.tolist()))}
+        return self._lowest.get(NONE if tenant is None else tenant, NO_CLASS)
 
     def _place(self, running: Running, position: Ints) -> None:
         """Note where each member is, by position, -1: on no usable node."""
@@ -120,10 +139,12 @@ class Candidates:
 
     def movable(self, nodes: int) -> Ints:
         """Sum the GPUs of all that could be touched now or later, by position."""
-        ok = np.isin(self.code, OPEN)[self.owner] & (self.where >= 0)
-        return np.bincount(
-            self.where[ok], weights=self.unit[self.owner[ok]], minlength=nodes
-        ).astype(np.int64)
+        if self._movable is None:
+            ok = ((self.code == Passed.CHOSEN) | self.locked)[self.owner] & (self.where >= 0)
+            self._movable = np.bincount(
+                self.where[ok], weights=self.unit[self.owner[ok]], minlength=nodes
+            ).astype(np.int64)
+        return self._movable
 
     def helpful(self, useful: Bools) -> Bools:
         """Tell who has a member on one of these positions."""
@@ -131,7 +152,3 @@ class Candidates:
             return np.zeros(len(self.index), dtype=np.bool_)
         hit = (self.where >= 0) & useful[self.where]
         return np.bincount(self.owner[hit], minlength=len(self.index)) > 0
-
-
-OPEN: Sequence[int] = (Passed.CHOSEN, Passed.MIN_RUNTIME, Passed.COOLDOWN)
-"""Codes of those who may be touched now, or only not yet."""

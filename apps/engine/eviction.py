@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -41,6 +42,30 @@ class Guarded:
         return self.gpus - self.kept.withheld(self.tenant) >= self.need
 
 
+class View:
+    """What there is without a victim, by position."""
+
+    def __init__(self, room: Ints, spare: Ints | None, cap: Ints | None, at: int) -> None:
+        self.room = room  # idle or coming; below 0 where work that is not ours overlaps
+        self.spare = spare  # what an earlier reservation does not need at its instant
+        self.cap = cap  # likewise, with what leaves later than that
+        self.at = at  # that reservation's instant, -1: none
+        usable = room if cap is None else np.minimum(room, cap)
+        self.usable: Ints = np.maximum(usable, 0)
+        self.total = int(self.usable.sum())
+        self._slots: dict[tuple[int, int], list[int]] = {}
+
+    def slots(self, gpus: int, domain_of: Sequence[int] | None) -> list[int]:
+        """Return how many members of so many GPUs fit, by domain; a copy."""
+        key = (gpus, 0 if domain_of is None else id(domain_of))
+        if key not in self._slots:
+            slots = self.usable // gpus
+            if domain_of is not None:
+                slots = np.bincount(domain_of, weights=slots).astype(np.int64)
+            self._slots[key] = [int(slots.sum())] if domain_of is None else slots.tolist()
+        return list(self._slots[key])
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What a gang needs, and what there is for it without a victim."""
@@ -48,11 +73,7 @@ class Ask:
     size: int
     gpus: int  # per member
     row: int  # of its tenant's own work, in the holdings
-    tenant: int
-    room: list[int]  # idle or coming, by position; below 0 where work that is not ours overlaps
-    spare: list[int] | None  # what an earlier reservation does not need at its instant
-    cap: list[int] | None  # likewise, with what leaves later than that
-    at: int  # that reservation's instant, -1: none
+    view: View
     domain_of: Sequence[int] | None  # where all members must be together
     over: dict[int, int]  # GPUs to go below ceilings, by tenant
     over_then: dict[int, int]  # likewise at the reservation's instant
@@ -76,46 +97,46 @@ class Proof:
 
     def __init__(self, ask: Ask, candidates: Candidates, holdings: Holdings) -> None:
         self.ask, self.candidates, self.holdings = ask, candidates, holdings
-        self.room = list(ask.room)
-        self.cap = None if ask.cap is None else list(ask.cap)
+        view = ask.view
+        self.room: list[int] = view.room.tolist()
+        self.cap: list[int] | None = None if view.cap is None else view.cap.tolist()
         self.over, self.over_then = dict(ask.over), dict(ask.over_then)
         self.guarded = [g.copy() for g in ask.guarded]
         self.guarded_then = [g.copy() for g in ask.guarded_then]
         self.plain = not (self.over or self.over_then or self.guarded or self.guarded_then)
-        self.slots: dict[int, int] = {}
-        self.good = 0
-        for position in range(len(self.room)):
-            self._count(position, self._slots(position))
+        self.slots = view.slots(ask.gpus, ask.domain_of)
+        self.good = sum(many >= ask.size for many in self.slots)
 
-    def _slots(self, position: int) -> int:
+    def slots_at(self, position: int) -> int:
+        """Return how many members a node takes."""
         free = self.room[position]
         if self.cap is not None:
             free = min(free, self.cap[position])
         return free // self.ask.gpus if free > 0 else 0
 
     def _count(self, position: int, slots: int) -> None:
-        if not slots:
-            return
         of = self.ask.domain_of
         domain = 0 if of is None else of[position]
-        before = self.slots.get(domain, 0)
+        before = self.slots[domain]
         self.slots[domain] = before + slots
         self.good += (before + slots >= self.ask.size) - (before >= self.ask.size)
 
     def late(self, candidate: int) -> bool:
         """Tell whether a victim would still run at the reservation's instant."""
         ends = self.candidates.ends[candidate]
-        return ends < 0 or ends > self.ask.at
+        return ends < 0 or ends > self.ask.view.at
 
     def move(self, unit: Unit, sign: int) -> None:
         """Add what a unit frees (1), or take it back (-1)."""
         late = self.late(unit.candidate)
         for position, gpus in unit.rows:
-            before = self._slots(position)
+            before = self.slots_at(position)
             self.room[position] += sign * gpus
             if self.cap is not None and late:
                 self.cap[position] += sign * gpus
-            self._count(position, self._slots(position) - before)
+            slots = self.slots_at(position)
+            if slots != before:
+                self._count(position, slots - before)
         if not self.plain:
             self._move_limits(unit, sign, late)
 
@@ -133,14 +154,18 @@ class Proof:
 
     def usable(self) -> list[int]:
         """Return what the gang may use of each node."""
-        cap = self.cap if self.cap is not None else self.room
-        return [max(min(r, c), 0) for r, c in zip(self.room, cap, strict=True)]
+        room = np.array(self.room, dtype=np.int64)
+        if self.cap is not None:
+            room = np.minimum(room, np.array(self.cap, dtype=np.int64))
+        usable: list[int] = np.maximum(room, 0).tolist()
+        return usable
 
     def late_room(self) -> list[int]:
         """Return what of that is not there yet, but for the victims, at the reservation's instant."""
-        if self.cap is None or self.ask.spare is None:
+        spare = self.ask.view.spare
+        if self.cap is None or spare is None:
             return [0] * len(self.room)
-        return [c - s for c, s in zip(self.cap, self.ask.spare, strict=True)]
+        return [c - s for c, s in zip(self.cap, spare.tolist(), strict=True)]
 
     def fits(self) -> bool:
         """Tell whether the whole gang has a place, under its ceilings and beside what is kept."""
@@ -159,8 +184,7 @@ class Found:
     """A proven set: who gives up how many members, and where the gang then has room."""
 
     victims: dict[int, int]  # by candidate
-    room: list[int]
-    late: list[int]  # what of it would still run at an earlier reservation's instant
+    proof: Proof  # with all victims gone
     passed: Ints  # by candidate, a Passed
     reached: int  # candidates looked at, in order
 
@@ -182,20 +206,32 @@ class Search:
     taken: list[Unit] = field(init=False)
     shrunk: dict[int, int] = field(init=False)
     reached: int = field(init=False)
+    refused: bool = field(init=False)
 
     def run(self) -> Found | None:
         """Add in order until it fits, then give back from the last on."""
-        self.used, self.bound = self.holdings.used.tolist(), self.stage.bound.tolist()
-        self.aside, self.taken, self.shrunk, self.reached = {}, [], {}, 0
-        self.passed = self.passed.copy()
-        proof = Proof(self.ask, self.candidates, self.holdings)
-        if not proof.fits() and not self._add(proof):
+        proof = self._prove()
+        if proof is None:
             return None
         victims = give_back(proof, self.taken)
         chosen = self.passed == Passed.CHOSEN
         self.passed[chosen] = Passed.GIVEN_BACK
         self.passed[list(victims)] = Passed.CHOSEN
-        return Found(victims, proof.usable(), proof.late_room(), self.passed, self.reached)
+        return Found(victims, proof, self.passed, self.reached)
+
+    def exists(self) -> bool:
+        """Tell whether there is a set, whichever, and whether it needs anybody."""
+        return self._prove() is not None and bool(self.taken)
+
+    def _prove(self) -> Proof | None:
+        """Add in order until it fits."""
+        self.used, self.bound = self.holdings.used.tolist(), self.stage.bound.tolist()
+        self.aside, self.taken, self.shrunk, self.reached = {}, [], {}, 0
+        self.passed, self.refused = self.passed.copy(), False
+        proof = Proof(self.ask, self.candidates, self.holdings)
+        if proof.fits() or self._add(proof):
+            return proof
+        return self._by_node() if self.refused else None
 
     def _add(self, proof: Proof) -> bool:
         order = self.order.tolist()
@@ -240,16 +276,96 @@ class Search:
             if self._touch(c, gpus):
                 yield Unit(c, left, gpus, candidates.freed(c, 0, left), whole=True)
             else:
-                self.passed[c] = self.stage.refusal
+                self.passed[c], self.refused = self.stage.refusal, True
 
-    def _touch(self, c: int, gpus: int) -> bool:
-        """Take so much from a candidate's tenant, if all of it that stands aside can bear it."""
+    def _by_node(self) -> Proof | None:
+        """Spend what tenants can bear where it makes room: node by node, not in order alone.
+
+        Only where adding in order failed because tenants had nothing left to give. Who may be
+        touched freely is added first; then the node is freed next whose victims come first in order.
+        """
+        of, free = self.ask.domain_of, []
+        at: dict[int, dict[int, list[int]]] = {}
+        for c in self.order.tolist():
+            if not self._aside(c):
+                free.append(c)
+                continue
+            for position in set(self.candidates.places(c)):
+                if position >= 0 and (self.useful is None or self.useful[position]):
+                    domain = 0 if of is None else of[position]
+                    at.setdefault(domain, {}).setdefault(position, []).append(c)
+        for domain in sorted(at):
+            self.used, self.taken, self.shrunk = self.holdings.used.tolist(), [], {}
+            proof = Proof(self.ask, self.candidates, self.holdings)
+            for c in free:
+                self._take(proof, c)
+            if self._free_nodes(proof, at[domain]):
+                self.taken.sort(key=lambda unit: unit.candidate)
+                self.reached = len(self.passed)
+                return proof
+        return None
+
+    def _free_nodes(self, proof: Proof, at: dict[int, list[int]]) -> bool:
+        """Free a member's room at a time, on the node whose victims come first."""
+        gone = {unit.candidate for unit in self.taken}
+        heap = [(0, position) for position in at]
+        while heap and not proof.fits():
+            cost, position = heappop(heap)
+            bundle = self._bundle(proof, [c for c in at[position] if c not in gone], position)
+            if bundle is None:
+                continue
+            if bundle[-1] > cost:
+                heappush(heap, (bundle[-1], position))
+                continue
+            poor = self._bear(bundle)
+            if poor is not None:
+                at[position].remove(poor)
+            else:
+                for c in bundle:
+                    self._take(proof, c)
+                gone.update(bundle)
+            heappush(heap, (cost, position))
+        return proof.fits()
+
+    def _bundle(self, proof: Proof, here: list[int], position: int) -> list[int] | None:
+        """Return the first candidates on a node that free a member's room there, None: too few."""
+        gpus, before = self.ask.gpus, proof.slots_at(position)
+        room, bundle = proof.room[position], []
+        for c in here:
+            bundle.append(c)
+            room += self.candidates.units[c] * self.candidates.places(c).count(position)
+            if max(room, 0) // gpus > before:
+                return bundle
+        return None
+
+    def _bear(self, bundle: list[int]) -> int | None:
+        """Take all of a bundle from its tenants, or none of it: then say whose has too little."""
+        used = list(self.used)
+        for c in bundle:
+            if not self._touch(c, self.candidates.sizes[c] * self.candidates.units[c]):
+                self.used = used
+                return c
+        return None
+
+    def _take(self, proof: Proof, c: int) -> None:
+        size, unit = self.candidates.sizes[c], self.candidates.units[c]
+        taken = Unit(c, size, size * unit, self.candidates.freed(c, 0, size), whole=True)
+        proof.move(taken, 1)
+        self.taken.append(taken)
+
+    def _aside(self, c: int) -> tuple[int, ...]:
+        """List what of a candidate's path stands aside the taker's: what loses by its leaving."""
         row = self.candidates.rows[c]
         aside = self.aside.get(row)
         if aside is None:
             mine = set(self.holdings.path(self.ask.row))
             aside = tuple(r for r in self.holdings.path(row) if r not in mine)
             self.aside[row] = aside
+        return aside
+
+    def _touch(self, c: int, gpus: int) -> bool:
+        """Take so much from a candidate's tenant, if all of it that stands aside can bear it."""
+        aside = self._aside(c)
         used, bound = self.used, self.bound
         if self.stage.any_above:
             if any(used[r] <= bound[r] for r in aside):
@@ -275,14 +391,3 @@ def give_back(proof: Proof, taken: Sequence[Unit]) -> dict[int, int]:
         gone.add(unit.candidate)
         victims[unit.candidate] = victims.get(unit.candidate, 0) + unit.members
     return victims
-
-
-def useful(ask: Ask, movable: Ints) -> Bools | None:
-    """Tell which positions could take a member if all who may be touched went; None: too few."""
-    room = np.maximum(np.array(ask.room, dtype=np.int64) + movable, 0)
-    slots = room // ask.gpus
-    if ask.domain_of is None:
-        return slots > 0 if int(slots.sum()) >= ask.size else None
-    domains = np.array(ask.domain_of, dtype=np.int64)
-    enough = np.bincount(domains, weights=slots) >= ask.size
-    return (slots > 0) & enough[domains] if enough.any() else None

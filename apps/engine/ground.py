@@ -31,6 +31,7 @@ class Ground:
     def __init__(
         self, snapshot: Snapshot, pool: int, free: Ints, members: Members, idle: Ints | None = None
     ) -> None:
+        self._domains: dict[int, tuple[list[list[int]], list[int]]] = {}
         self.pool = pool
         self.running = snapshot.running
         nodes = snapshot.nodes
@@ -63,6 +64,11 @@ class Ground:
 
     def domains(self, topology: int) -> tuple[list[list[int]], list[int]]:
         """Group positions by rack or NVLink domain; a node without is its own."""
+        if topology not in self._domains:
+            self._domains[topology] = self._group(topology)
+        return self._domains[topology]
+
+    def _group(self, topology: int) -> tuple[list[list[int]], list[int]]:
         if topology == Topology.NONE:
             return [list(range(len(self.nodes)))], [0] * len(self.nodes)
         codes = _codes(self._table, topology)[self.nodes].tolist()

@@ -64,6 +64,11 @@ class Keeping:
         self.for_whom: dict[int, int] = {
             v: self.at.get(int(running.leaving_for[v]), NONE) for v in rows
         }
+        self._kept = 0  # GPUs that are idle and kept
+        self._whole_at = NONE
+        self._whole: Ints = np.zeros(0, dtype=np.int64)
+        self._first = NONE
+        self._most: dict[tuple[int, int], int] = {}
         self.deferred: dict[int, int] = {}  # until, -1: it is not said
         self.turns = 0  # what changed beside starts
         self.fixed = self._fixed()
@@ -95,7 +100,8 @@ class Keeping:
                     if mends:
                         self._mend(k)
                 elif not mends:
-                    self.keep(k, where, self._victims(k), coming[k])
+                    split = coming[k] if self._splits(k, where, coming[k]) else None
+                    self.keep(k, where, self._victims(k), split)
         for k in standing:
             if k in self.places:
                 self._begin(k)
@@ -133,6 +139,14 @@ class Keeping:
                         coming[k][position] -= takes
                         left -= takes
         return coming
+
+    def _splits(self, k: int, where: Spots, coming: dict[int, int]) -> bool:
+        """Tell whether so much is still to come, and the rest idle."""
+        gpus, free = self.walk.gpus[k], self.walk.free
+        return all(
+            coming[p] <= max(self.promised.coming[p], 0) and m * gpus - coming[p] <= free[p]
+            for p, m in where
+        )
 
     def _begin(self, k: int) -> None:
         """Start a promised gang whose place is free; let go of a promise that nobody can keep."""
@@ -208,7 +222,8 @@ class Keeping:
         if not self._over(k, walk.limits.used) and walk.start(k):
             return True
         walk.failed = failed
-        self.keep(k, sorted(mine.spots.items()), mine.victims)
+        coming = {position: mine.lacks(position) for position in mine.spots}
+        self.keep(k, sorted(mine.spots.items()), mine.victims, coming)
         return False
 
     # --- keeping and releasing
@@ -233,8 +248,9 @@ class Keeping:
             idle = need - comes
             if idle:
                 mine.idle[position] = idle
+                self._kept += idle
                 walk.occupy(position, idle)
-            self.promised.coming[position] -= members * gpus - idle
+            self.promised.coming[position] -= comes
         self.places[k] = mine
         self.deferred.pop(k, None)
         self.unclaim(k)
@@ -256,6 +272,7 @@ class Keeping:
         for position in mine.spots:
             idle = mine.idle.get(position, 0)
             if idle:
+                self._kept -= idle
                 walk.occupy(position, -idle)
             self.promised.coming[position] += mine.lacks(position)
         self._count(k, -1)
@@ -287,26 +304,29 @@ class Keeping:
                 tenant = self.walk.limits.parents[tenant]
 
     def kept_idle(self) -> int:
-        """Sum the idle GPUs that are kept for promised gangs."""
-        return sum(sum(mine.idle.values()) for mine in self.places.values())
+        """Return how many idle GPUs are kept for promised gangs."""
+        return self._kept
 
     def keeps_from(self, k: int) -> int:
         """Find for whom idle GPUs are kept without which a gang would have a place, -1: nobody."""
         walk = self.walk
-        if not self.kept_idle():
+        if not self._kept:
             return NONE
-        gpus, of = walk.gpus[k], walk.domain_of(k)
-        free = list(walk.free)
-        for mine in self.places.values():
-            for position, idle in mine.idle.items():
-                free[position] += idle
-        slots: dict[int, int] = {}
-        for position, idle in enumerate(free):
-            domain = 0 if of is None else of[position]
-            slots[domain] = slots.get(domain, 0) + idle // gpus
-        if max(slots.values(), default=0) < walk.size[k]:
+        if self._whole_at != walk.changes:
+            self._whole_at, self._most = walk.changes, {}
+            whole = np.array(walk.free, dtype=np.int64)
+            for mine in self.places.values():
+                for position, idle in mine.idle.items():
+                    whole[position] += idle
+            self._whole = whole
+            self._first = min(k for k, mine in self.places.items() if mine.idle)
+        key = (walk.gpus[k], walk.topology[k])
+        if key not in self._most:
+            slots, of = self._whole // walk.gpus[k], walk.domain_of(k)
+            self._most[key] = int(slots.sum() if of is None else np.bincount(of, slots).max())
+        if self._most[key] < walk.size[k]:
             return NONE
-        return min(j for j, mine in self.places.items() if mine.idle)
+        return self._first
 
     # --- work that cannot be preempted
 

@@ -44,6 +44,7 @@ class Promised:
     rows: dict[int, Rows] = field(default_factory=dict)  # by running index
     until: dict[int, int] = field(default_factory=dict)
     at: dict[int, set[int]] = field(default_factory=dict)  # who leaves, by position
+    last: dict[int, int] = field(default_factory=dict)  # when all of them have left
     places: dict[int, Place] = field(default_factory=dict)  # by place in the walk
 
     def leave(self, victim: int, rows: Rows, until: int) -> None:
@@ -52,10 +53,7 @@ class Promised:
         for position, gpus in rows:
             self.coming[position] += gpus
             self.at.setdefault(position, set()).add(victim)
-
-    def by(self, position: int) -> int:
-        """Return when all that leaves a node has left it."""
-        return max(self.until[v] for v in self.at[position])
+            self.last[position] = max(self.last.get(position, until), until)
 
     def waits_for(self, place: Place) -> set[int]:
         """Return whom a place waits for: its own victims, and who leaves what it takes beside."""
@@ -72,7 +70,7 @@ class Promised:
     def left_over(self, now: int) -> Iterable[Row]:
         """List what nobody is promised as what ends: (instant, position, GPUs, no tenant)."""
         return [
-            (max(self.by(position), now), position, self.coming[position], NONE)
+            (max(self.last[position], now), position, self.coming[position], NONE)
             for position in sorted(self.at)
             if self.coming[position] > 0
         ]

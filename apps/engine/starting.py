@@ -64,6 +64,7 @@ class Starting:
         self.started: list[tuple[int, Spots]] = []
         self.retry: list[int] = []  # who may start once the plan is made again
         self.running_ends: list[Row] | None = None
+        self.plans = 0  # how often the reservation was planned
         self.planned_after = 0  # how many had started when the reservation was planned
         self.light: list[int] = []  # who waits because its tenant weighs nothing
         self.lacking: list[int] = []  # who waits for room, and weighs something
@@ -322,5 +323,6 @@ class Starting:
             self.kept.count(self.tenant[self.first_blocked], -self.counted)
         self.behind = self.later = None
         self.counted, self.first_blocked = 0, NONE
+        self.plans += 1
         self.again = True
         self.failed.clear()

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from apps.engine.candidates import Candidates, Taker
+from apps.engine.asking import Asking
+from apps.engine.candidates import Taker
 from apps.engine.draft import Asked, Considered
-from apps.engine.eviction import Ask, Found, Guarded, Proof, Search, useful
-from apps.engine.keeping import BLOCKED, DEFERRED, LEAVING, ROOM, Keeping, Means
-from apps.engine.placement import Room, place
+from apps.engine.eviction import Found, Proof, Search
+from apps.engine.keeping import BLOCKED, DEFERRED, LEAVING, ROOM, Means
+from apps.engine.placement import Room, Spots, place
 from apps.engine.preemption import OWN_TENANT
 from apps.engine.promised import Row
 from apps.engine.types import LISTED, MODES, NONE, Bools, Ints, Mode, Passed, Reason
@@ -33,15 +34,12 @@ class Lowered:
     found: Found
 
 
-class Taking(Keeping):
+class Taking(Asking):
     """The evictions of one walk."""
 
     def __init__(self, walk: Starting, means: Means) -> None:
         super().__init__(walk, means)
-        running, ground = walk.ground.running, walk.ground
-        self.candidates = Candidates(
-            running, ground.pool, ground.position, self.holdings.row_of, walk.policy, walk.now
-        )
+        running = walk.ground.running
         self.claims: dict[int, int] = {}  # candidate → for whom it is demoted
         for c, index in enumerate(self.candidates.index.tolist()):
             whose = self.at.get(int(running.leaving_for[index]), NONE)
@@ -52,7 +50,7 @@ class Taking(Keeping):
         self.lowered: dict[int, Lowered] = {}
         self.tried, self.rounds = NONE, 0
         self.failed: dict[tuple[int, ...], int] = {}
-        self.failed_at = NONE
+        self.put_off: dict[tuple[int, ...], int] = {}  # the largest that waits for the next
 
     @property
     def may(self) -> bool:
@@ -70,27 +68,33 @@ class Taking(Keeping):
         return done
 
     def _evict(self, k: int) -> bool:
-        walk = self.walk
+        walk, size = self.walk, self.walk.size[k]
         self.deferred.pop(k, None)
         strict = walk.policy.backfill == "none"
         if strict and walk.behind is not None and k != walk.first_blocked:
             return False
-        if self.failed_at != walk.changes:
-            self.failed, self.failed_at = {}, walk.changes
-        taker = self._taker(k)
-        mine = {c for c, whose in self.claims.items() if whose == k}
-        kind = (taker.row, taker.class_priority, walk.gpus[k], walk.topology[k])
-        if not mine and walk.size[k] >= self.failed.get(kind, walk.size[k] + 1):
-            return False
-        ask = self._ask(k)
-        if self.promised.rows and self._next(k, ask):
+        if self.promised.rows and self._next(k):
             return True
-        if self.active and self._search(k, ask, taker, mine):
-            return k in self.places
+        mine = {c for c, whose in self.claims.items() if whose == k} if self.claims else set()
+        taker = self._taker(k)
+        kind = (taker.row, taker.class_priority, walk.gpus[k], walk.topology[k])
+        if self.active and (mine or size < self.failed.get(kind, size + 1)):
+            if not mine and size <= self.put_off.get(kind, 0):
+                self.deferred[k] = NONE
+                return False
+            if self._search(k, taker, mine):
+                if self.spent and not mine and self.deferred.get(k) == NONE:
+                    self.put_off[kind] = size
+                return k in self.places
+            if not mine:
+                self.failed[kind] = size
         self.unclaim(k)
-        if not mine:
-            self.failed[kind] = min(walk.size[k], self.failed.get(kind, walk.size[k]))
         return False
+
+    @property
+    def spent(self) -> bool:
+        """Tell whether nobody more may be asked by this decision: a set only says that it may."""
+        return self.means.allowance.left == 0 and self.walk.policy.mode != "demote"
 
     def _taker(self, k: int) -> Taker:
         walk = self.walk
@@ -111,105 +115,63 @@ class Taking(Keeping):
             del self.claims[c]
         self.turns += bool(mine)
 
-    def _ask(self, k: int) -> Ask:
-        """Gather what a gang needs and what there is for it without a victim."""
-        walk, coming = self.walk, self.promised.coming
-        need, tenant = walk.size[k] * walk.gpus[k], walk.tenant[k]
-        behind = None if k == walk.first_blocked else walk.behind
-        chain, then = walk.chain(tenant), walk.limits.then
-        over = {t: then[t] + need - c for t, c in chain if then[t] + need > c}
-        spare: list[int] | None = None
-        cap: list[int] | None = None
-        over_then: dict[int, int] = {}
-        at = NONE
-        if behind is None:
-            room = [f + c for f, c in zip(walk.free, coming, strict=True)]
-        else:
-            at = behind.kept.at
-            room = [self.idle(k, p) + c for p, c in enumerate(coming)]
-            if at != NONE:
-                spare, cap = behind.kept.spare, list(behind.kept.spare)
-                for position in self.promised.at:
-                    if self.promised.by(position) > at:
-                        cap[position] += max(coming[position], 0)
-            left = behind.kept.quota
-            over_then = {t: need - left[t] for t, _ in chain if need > left.get(t, need)}
-        return Ask(
-            size=walk.size[k],
-            gpus=walk.gpus[k],
-            row=int(self.holdings.row_of[tenant]),
-            tenant=tenant,
-            room=room,
-            spare=spare,
-            cap=cap,
-            at=at,
-            domain_of=walk.domain_of(k),
-            over=over,
-            over_then=over_then,
-            guarded=self._guarded(k, need),
-            guarded_then=self._guarded_then(k, need) if behind is not None else (),
-        )
-
-    def _guarded(self, k: int, need: int) -> tuple[Guarded, ...]:
-        walk = self.walk
-        if walk.kept is None:
-            return ()
-        kept, counted = walk.kept.copy(), walk.counted
-        if k == walk.first_blocked:
-            kept.count(walk.tenant[k], -counted)
-            counted = 0
-        gpus = walk.idle.total - counted + sum(max(c, 0) for c in self.promised.coming)
-        return (Guarded(kept, walk.tenant[k], gpus, need),)
-
-    def _guarded_then(self, k: int, need: int) -> tuple[Guarded, ...]:
-        walk = self.walk
-        if walk.later is None or walk.behind is None:
-            return ()
-        later = walk.later.copy()
-        later.count(walk.tenant[k], need)
-        first = walk.tenant[walk.first_blocked]
-        return (Guarded(later, first, sum(walk.behind.kept.spare) - need, 0),)
-
-    def _next(self, k: int, ask: Ask) -> bool:
+    def _next(self, k: int) -> bool:
         """Promise what others leave over, if that is enough."""
-        proof = Proof(ask, self.candidates, self.holdings)
-        if not proof.fits():
+        if not self.could_be_next(k):
             return False
-        return self._promise(k, proof.usable(), proof.late_room(), set())
+        proof = Proof(self.ask(k), self.candidates, self.holdings)
+        if not proof.fits():
+            self.not_next(k, proof)
+            return False
+        spots = self._place(k, proof.usable())
+        if spots is None:
+            return False
+        self._promise(k, spots, proof.late_room(), set())
+        return True
 
-    def _search(self, k: int, ask: Ask, taker: Taker, mine: set[int]) -> bool:
+    def _search(self, k: int, taker: Taker, mine: set[int]) -> bool:
         """Look for victims, stage by stage; False: none would do, now or later."""
         candidates = self.candidates
-        movable = candidates.movable(len(ask.room))
-        helps = useful(ask, movable)
-        if helps is None:
-            return False
         if not self.entitled:
             self.entitled = True
             self.holdings.entitle(*self.means.shares(*self.means.guess()))
-        plain = not (ask.over or ask.over_then or ask.guarded or ask.guarded_then)
-        code = candidates.code.copy()
-        claimed = [c for c, whose in self.claims.items() if whose != k]
-        code[claimed] = Passed.LEAVING
-        helpful = candidates.helpful(helps)
         stages = self.means.rule.stages(taker, candidates, self.holdings)
-        locked = np.isin(code, (Passed.MIN_RUNTIME, Passed.COOLDOWN))
+        helps = self.helps(k) if stages else None
+        if helps is None:
+            return False
+        ask, code = self.ask(k), candidates.code
+        plain = not (ask.over or ask.over_then or ask.guarded or ask.guarded_then)
+        if self.claims:
+            code = code.copy()
+            code[[c for c, whose in self.claims.items() if whose != k]] = Passed.LEAVING
+        locked = candidates.locked & (code != Passed.LEAVING)
         for later in (False, True) if locked.any() else (False,):
             for stage in stages:
-                open_ = (code == Passed.CHOSEN) | (locked & later)
-                passed = np.where(open_, stage.passed, code)
+                open_ = code == Passed.CHOSEN
+                passed = np.where(open_ | locked if later else open_, stage.passed, code)
                 if plain:
-                    passed[(passed == Passed.CHOSEN) & ~helpful] = Passed.NO_HELP
-                order = self._in_turn(np.flatnonzero(passed == Passed.CHOSEN), mine, later)
-                found = Search(
-                    ask, candidates, self.holdings, stage, passed, order, helps if plain else None
-                ).run()
+                    passed[(passed == Passed.CHOSEN) & ~helps.candidates] = Passed.NO_HELP
+                order = np.flatnonzero(passed == Passed.CHOSEN)
+                if not len(order):
+                    continue
+                search = Search(
+                    ask, candidates, self.holdings, stage, passed,
+                    self._in_turn(order, mine, later), helps.nodes if plain else None,
+                )  # fmt: skip
+                if self.spent and not mine and not later:
+                    if search.exists():
+                        self.deferred[k] = NONE
+                        return True
+                    continue
+                found = search.run()
                 if found is not None and found.victims:
                     return self._decide(k, found, later=later)
         return False
 
     def _in_turn(self, order: Ints, mine: set[int], later: bool) -> Ints:
         """Put who is demoted for the taker first; who may not go yet last, the soonest first."""
+        if not mine and not later:
+            return order
         keys = [order, ~np.isin(order, list(mine))]
         if later:
             keys.insert(1, self.candidates.unlocks[order])
@@ -226,22 +188,29 @@ class Taking(Keeping):
         if self.walk.policy.mode == "demote" and not all(self._due(c) for c in whole):
             self._demote(k, found, whole)
             return True
-        if not self._allowed(len(victims)):
+        if not self._allowed(len(victims), take=False):
             self.deferred[k] = NONE
             return True
+        spots = self._place(k, found.proof.usable())
+        if spots is None:
+            return False
+        self._allowed(len(victims))
         self._consider(k, found)
         mode = MODES[self.walk.policy.mode]
         self._go(k, victims, Mode.CHECKPOINT if mode == Mode.DEMOTE else mode)
-        return self._promise(k, found.room, found.late, {int(candidates.index[c]) for c in victims})
+        self._promise(
+            k, spots, found.proof.late_room(), {int(candidates.index[c]) for c in victims}
+        )
+        return True
 
-    def _allowed(self, many: int) -> bool:
-        """Take so many from what may be asked by this decision, all or none."""
+    def _allowed(self, many: int, *, take: bool = True) -> bool:
+        """Take so many from what may be asked by this decision, all or none; or only look."""
         allowance = self.means.allowance
         if allowance.left is None:
             return True
         if many > allowance.left:
             return False
-        allowance.left -= many
+        allowance.left -= many if take else 0
         return True
 
     def _due(self, c: int) -> bool:
@@ -292,7 +261,7 @@ class Taking(Keeping):
             members, size = victims[c], candidates.sizes[c]
             self._ask_one(k, c, members, mode if members == size else Mode.SHRINK, until)
             self.claims.pop(c, None)
-            candidates.code[c] = Passed.LEAVING
+            candidates.leaves(c)
             victim, tenant = int(candidates.index[c]), candidates.tenants[c]
             self.promised.leave(victim, candidates.freed(c, size - members, size), until)
             walk.out.gone[victim] = members
@@ -328,23 +297,23 @@ class Taking(Keeping):
             counts=np.bincount(found.passed[:reached], minlength=len(Passed)),
         )
 
-    def _promise(self, k: int, room: list[int], late: list[int], victims: set[int]) -> bool:
-        """Place the gang for real on what is idle, or will be, and keep that place for it."""
-        walk = self.walk
+    def _place(self, k: int, room: list[int]) -> Spots | None:
+        """Place the gang for real on what is idle, or will be: before anybody is asked to leave."""
+        walk, topology = self.walk, self.walk.topology[k]
         where = Room(room)
-        topology = walk.topology[k]
         if topology:
             where.divide(topology, *walk.ground.domains(topology))
-        spots = place(where, walk.size[k], walk.gpus[k], topology, walk.how, walk.waste)
-        if spots is None:
-            return False
+        return place(where, walk.size[k], walk.gpus[k], topology, walk.how, walk.waste)
+
+    def _promise(self, k: int, spots: Spots, late: list[int], victims: set[int]) -> None:
+        """Keep the gang its place; what of it is ``late`` takes nothing from the reservation."""
+        walk = self.walk
         self.turns += 1
         if k == walk.first_blocked:
             walk.unreserve()
         self.keep(k, sorted(spots), victims)
         taken = {p: max(m * walk.gpus[k] - late[p], 0) for p, m in spots}
         walk.beside(k, taken, self.places[k].idle)
-        return True
 
     # --- the end of the walk
 
@@ -359,8 +328,7 @@ class Taking(Keeping):
             return False
         self.rounds += 1
         self.tried = walk.changes
-        if news:
-            self.failed_at = NONE
+        self.failed = {}
         for k, reason in enumerate(reasons):
             if reason in BLOCKED and reasons[k] in BLOCKED:
                 self.evict(k)

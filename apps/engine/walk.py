@@ -161,6 +161,7 @@ class Walk(Starting):
             kept.holds = kept.at != NONE and kept.at - self.now <= late
         self._keep_quota(k, kept)
         self.first_blocked, self.planned_after = k, self.changes
+        self.plans += 1
         self.draft.forecast[self.job[k]] = kept.at
         self.behind = Behind(self.idle, self.free, kept)
         self.failed = {key: size for key, size in self.failed.items() if key[0] == MAIN}

@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 
 from apps.engine.codec import to_columns
-from apps.engine.types import Mode, NodeState, Plan, Policy, Reason, Snapshot, Topology, Verdict
+from apps.engine.types import (
+    Holds,
+    Mode,
+    NodeState,
+    Plan,
+    Policy,
+    Reason,
+    Snapshot,
+    Topology,
+    Verdict,
+)
 from tests.engine import giving_way
 from tests.engine.clock import ints, last_leaving, ragged
 
@@ -230,16 +240,40 @@ def standings_add_up(snapshot: Snapshot, plan: Plan) -> None:
 
 def holds_by_id(snapshot: Snapshot, plan: Plan) -> dict[int, dict[int, int]]:
     """Spell out what is held: job id → rank → node id."""
+    return _by_id(snapshot, plan.holds)
+
+
+def promises_by_id(snapshot: Snapshot, plan: Plan) -> dict[int, dict[int, int]]:
+    """Spell out what is promised: job id → rank → node id."""
+    return _by_id(snapshot, plan.promises)
+
+
+def _by_id(snapshot: Snapshot, table: Holds) -> dict[int, dict[int, int]]:
     return {
         int(snapshot.pending.id[j]): dict(
             zip(
-                plan.holds.rank[ragged(plan.holds, k)].tolist(),
-                snapshot.nodes.id[plan.holds.node[ragged(plan.holds, k)]].tolist(),
+                table.rank[ragged(table, k)].tolist(),
+                snapshot.nodes.id[table.node[ragged(table, k)]].tolist(),
                 strict=True,
             )
         )
-        for k, j in enumerate(plan.holds.job.tolist())
+        for k, j in enumerate(table.job.tolist())
     }
+
+
+def evictions_by_id(snapshot: Snapshot, plan: Plan) -> set[tuple[Any, ...]]:
+    """Spell out who is asked for whom: (victim, beneficiary, mode, members, rule)."""
+    asked = plan.evictions
+    return set(
+        zip(
+            snapshot.running.id[asked.victim].tolist(),
+            snapshot.pending.id[asked.job].tolist(),
+            asked.mode.tolist(),
+            asked.members.tolist(),
+            asked.rule,
+            strict=True,
+        )
+    )
 
 
 def starts_by_id(snapshot: Snapshot, plan: Plan) -> dict[int, list[int]]:

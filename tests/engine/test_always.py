@@ -44,6 +44,8 @@ def test_the_order_of_the_rows_is_irrelevant(shot: Snapshot, policy: Policy, see
     assert difference(plan, schedule(shot, policy)) == []
     assert always.starts_by_id(shot, plan) == always.starts_by_id(other, again)
     assert always.holds_by_id(shot, plan) == always.holds_by_id(other, again)
+    assert always.promises_by_id(shot, plan) == always.promises_by_id(other, again)
+    assert always.evictions_by_id(shot, plan) == always.evictions_by_id(other, again)
     assert shot.pending.id[plan.order].tolist() == other.pending.id[again.order].tolist()
     mine, theirs = np.argsort(shot.pending.id), np.argsort(other.pending.id)
     for name in ("verdict", "reason", "needed", "available", "until", "most", "forecast"):
@@ -52,7 +54,7 @@ def test_the_order_of_the_rows_is_irrelevant(shot: Snapshot, policy: Policy, see
 
 
 @thorough
-@given(snapshots(), policies())
+@given(snapshots(), policies(limited=False))
 def test_a_plan_applied_and_run_again_changes_nothing(shot: Snapshot, policy: Policy) -> None:
     plan = schedule(shot, policy)
     after = apply(shot, policy, plan)
@@ -63,19 +65,24 @@ def test_a_plan_applied_and_run_again_changes_nothing(shot: Snapshot, policy: Po
     assert again.starts.job.tolist() == []
     assert always.holds_by_id(after, again) == always.holds_by_id(shot, plan)
     assert again.timed_out.tolist() == []
+    assert again.evictions.victim.tolist() == []
+    assert again.stays.tolist() == []
+    assert always.promises_by_id(after, again) == always.promises_by_id(shot, plan)
 
 
 @thorough
 @given(snapshots(), policies(), st.lists(st.integers(1, 40), min_size=3, max_size=12))
 def test_rules_hold_tick_after_tick(shot: Snapshot, policy: Policy, minutes: list[int]) -> None:
+    evicted: dict[int, int] = {}
     for pause in minutes:
         plan = schedule(shot, policy)
         always.check(shot, policy, plan)
-        shot = pass_time(apply(shot, policy, plan), pause * 60 * MICROSECOND)
+        after = apply(shot, policy, plan, evicted)
+        shot = pass_time(after, pause * 60 * MICROSECOND, evicted)
 
 
 @thorough
-@given(snapshots(), policies())
+@given(snapshots(), policies(limited=False))
 def test_backfill_does_not_delay_the_reservation(shot: Snapshot, policy: Policy) -> None:
     plan = schedule(shot, policy)
     after = apply(shot, policy, plan)

@@ -53,19 +53,26 @@ def picker(seed: int) -> Pick:
 
 
 @st.composite
-def policies(draw: st.DrawFn) -> Policy:
+def policies(
+    draw: st.DrawFn,
+    rule: str | None = None,
+    mode: str | None = None,
+    fair_share: str | None = None,
+    *,
+    limited: bool = True,
+) -> Policy:
     """Draw a policy: every fair share, placement, backfill, rule and mode there is."""
     pick = picker(draw(st.integers(0, 2**16)))
     weight = [0.0, 1.0, 1000.0]
     return Policy(
-        fair_share=draw(st.sampled_from(sorted(fairshare.POLICIES))),
+        fair_share=fair_share or draw(st.sampled_from(sorted(fairshare.POLICIES))),
         weights=Weights(pick(weight), pick(weight), pick(weight), pick(weight), pick(weight)),
         max_class=pick([0, 2]),
-        preemption=draw(st.sampled_from(sorted(RULES))),
-        mode=draw(st.sampled_from(sorted(MODES))),
+        preemption=rule or draw(st.sampled_from(sorted(RULES))),
+        mode=mode or draw(st.sampled_from(sorted(MODES))),
         grace=pick([0, MINUTE]),
         min_runtime=pick([0, 0, 5 * MINUTE]),
-        max_evictions=pick([0, 0, 0, 1, 3]),
+        max_evictions=pick([0, 0, 0, 1, 3]) if limited else 0,
         cooldown=pick([0, 0, HOUR]),
         thrash_after=pick([0, 3]),
         placement=draw(st.sampled_from(sorted(PLACERS))),
@@ -81,11 +88,14 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     """Draw a cluster of up to 2 pools, 8 nodes, 6 tenants and 12 jobs, some running."""
     pools, nodes = draw(st.integers(1, 2)), draw(st.integers(0, 8))
     tenants, pending = draw(st.integers(1, 6)), draw(st.integers(0, 12))
-    return world(picker(draw(st.integers(0, 2**32 - 1))), pools, nodes, tenants, pending)
+    crowded = draw(st.booleans())
+    return world(picker(draw(st.integers(0, 2**32 - 1))), pools, nodes, tenants, pending, crowded)
 
 
-def world(pick: Pick, pools: int, nodes: int, tenants: int, pending: int) -> Snapshot:
-    """Make a cluster of so many."""
+def world(
+    pick: Pick, pools: int, nodes: int, tenants: int, pending: int, crowded: bool = False
+) -> Snapshot:
+    """Make a cluster of so many; a crowded one has next to nothing idle."""
 
     def column(values: Any, count: int) -> Any:
         return ints(pick(values) for _ in range(count))
@@ -116,7 +126,7 @@ def world(pick: Pick, pools: int, nodes: int, tenants: int, pending: int) -> Sna
         pending=_pending(pick, pending, tenants, pools),
         running=_none_running(),
     )
-    return replace(shot, running=_running(pick, shot))
+    return replace(shot, running=_running(pick, shot, 9 if crowded else 3))
 
 
 def _quotas(pick: Pick, tenants: int, pools: int) -> Quotas:
@@ -162,13 +172,13 @@ def _none_running() -> Running:
     return Running(*[nothing] * 8, member_offsets=ints([0]), member_node=nothing)
 
 
-def _running(pick: Pick, shot: Snapshot) -> Running:
+def _running(pick: Pick, shot: Snapshot, most: int) -> Running:
     """Put jobs where they fit, on drained nodes too: single ones, then gangs on what is left."""
     nodes = shot.nodes
     free = np.where(nodes.state < 2, nodes.gpus - nodes.foreign, 0).tolist()
     rows: list[tuple[int, int, list[int]]] = []
     for node in range(len(nodes.id)):
-        for _ in range(pick(range(4))):
+        for _ in range(pick(range(4)) if most == 3 else most):
             gpus = pick([1, 1, 2, 4])
             if gpus <= free[node]:
                 free[node] -= gpus

@@ -11,6 +11,8 @@ from apps.engine.types import Passed
 
 def priority(taker: Taker, candidates: Candidates, holdings: Holdings) -> list[Stage]:
     """Let lower classes be touched. Source: DOMAIN §5."""
+    if candidates.lowest() >= taker.class_priority:
+        return []
     _, on_path = holdings.beside(taker.row)
     spare = holdings.surplus(holdings.guarantee, on_path)[candidates.row]
     least = np.where(candidates.elastic, candidates.unit, candidates.gpus)

@@ -16,16 +16,19 @@ def reclaim(taker: Taker, candidates: Candidates, holdings: Holdings) -> list[St
     cannot be halved must not make a promise void. Below a level that is within its guarantee, being
     within its entitlement is enough: a parent's promise is to all its children.
     """
-    meets, on_path = holdings.beside(taker.row)
     guarantee, entitled = holdings.guarantee, holdings.entitled
-    keep = np.maximum(entitled, guarantee)
     in_share = holdings.within(entitled, taker.row, taker.need)
     in_promise = holdings.within(guarantee, taker.row, taker.need)
     # By where the paths meet: all levels of the taker's below that.
     levels = range(len(in_share) + 1)
-    by_share = np.array([all(in_share[:m]) for m in levels])
+    by_share = np.array([m > 0 and all(in_share[:m]) for m in levels])
     either = [a or b for a, b in zip(in_share, in_promise, strict=True)]
     by_promise = np.array([m > 0 and in_promise[m - 1] and all(either[:m]) for m in levels])
+    lower = candidates.lowest(taker.tenant) < taker.class_priority
+    if not (lower or by_share.any() or by_promise.any()):
+        return []
+    meets, on_path = holdings.beside(taker.row)
+    keep = np.maximum(entitled, guarantee)
     at = meets[candidates.row]
     least = np.where(candidates.elastic, candidates.unit, candidates.gpus)
     spare = holdings.surplus(keep, on_path)[candidates.row]
