@@ -54,7 +54,7 @@ class Asking(Keeping):
         """Return the room for a gang without a victim: idle or coming, beside the reservation."""
         self._forget()
         walk = self.walk
-        mine = walk.behind is None or k == walk.first_blocked
+        mine = not walk.is_behind(k)
         if mine not in self._views:
             self._views[mine] = self._look(own=mine)
         return self._views[mine]
@@ -80,7 +80,7 @@ class Asking(Keeping):
         need, tenant = walk.size[k] * walk.gpus[k], walk.tenant[k]
         chain, then = walk.chain(tenant), walk.limits.then
         over_then: dict[int, int] = {}
-        beside = walk.behind is not None and k != walk.first_blocked
+        beside = walk.is_behind(k)
         if walk.behind is not None and beside:
             left = walk.behind.kept.quota
             over_then = {t: need - left[t] for t, _ in chain if need > left.get(t, need)}
@@ -101,8 +101,8 @@ class Asking(Keeping):
         if walk.kept is None:
             return ()
         kept, counted = walk.kept.copy(), walk.counted
-        if k == walk.first_blocked:
-            kept.count(walk.tenant[k], -counted)
+        if not walk.is_behind(k) and walk.behind is not None:
+            kept.count(walk.tenant[walk.first_blocked], -counted)
             counted = 0
         gpus = walk.idle.total - counted + sum(max(c, 0) for c in self.promised.coming)
         return (Guarded(kept, walk.tenant[k], gpus, need),)

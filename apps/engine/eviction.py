@@ -220,10 +220,10 @@ class Search:
         return Found(victims, proof, self.passed, self.reached)
 
     def exists(self) -> bool:
-        """Tell whether there is a set, whichever, and whether it needs anybody."""
-        return self._prove() is not None and bool(self.taken)
+        """Tell whether adding in order finds a set, whichever, that needs anybody."""
+        return self._prove(by_node=False) is not None and bool(self.taken)
 
-    def _prove(self) -> Proof | None:
+    def _prove(self, *, by_node: bool = True) -> Proof | None:
         """Add in order until it fits."""
         self.used, self.bound = self.holdings.used.tolist(), self.stage.bound.tolist()
         self.aside, self.taken, self.shrunk, self.reached = {}, [], {}, 0
@@ -231,7 +231,7 @@ class Search:
         proof = Proof(self.ask, self.candidates, self.holdings)
         if proof.fits() or self._add(proof):
             return proof
-        return self._by_node() if self.refused else None
+        return self._by_node() if self.refused and by_node else None
 
     def _add(self, proof: Proof) -> bool:
         order = self.order.tolist()

@@ -264,7 +264,9 @@ class Keeping:
     def idle(self, k: int, position: int) -> int:
         """Return what of the idle GPUs of a node the gang may use."""
         behind, free = self.walk.behind, self.walk.free[position]
-        return free if behind is None else free - behind.kept.held(position, free)
+        if behind is None or not self.walk.is_behind(k):
+            return free
+        return free - behind.kept.held(position, free)
 
     def release(self, k: int) -> Place:
         """Take a promise back."""
@@ -406,7 +408,7 @@ class Keeping:
         out.stays = asked - needed
 
     def _awaited(self, k: int) -> set[int]:
-        """Return whom a promised gang waits for: for their room, or under its ceiling."""
+        """Return whom a promised gang waits for: their room, its ceiling, or others' guarantees."""
         walk, rows = self.walk, self.promised.rows
         waits = self.promised.waits_for(self.places[k])
         if waits:
@@ -414,4 +416,5 @@ class Keeping:
         need = walk.size[k] * walk.gpus[k]
         full = {t for t, c in walk.chain(walk.tenant[k]) if walk.limits.now[t] + need > c}
         tenant = walk.ground.running.tenant
-        return {v for v in rows if full & set(self.holdings.path(int(tenant[v])))}
+        under = {v for v in rows if full & set(self.holdings.path(int(tenant[v])))}
+        return under or (set(rows) if walk.kept is not None else set())

@@ -283,6 +283,10 @@ class Starting:
             self.waited = True
             self.lacking.append(k)
 
+    def is_behind(self, k: int) -> bool:
+        """Tell whether a job comes after the one that reserves: it must not delay that."""
+        return self.behind is not None and k > self.first_blocked
+
     def domain_of(self, k: int) -> list[int] | None:
         """Return the domain of each position where a gang must be in one."""
         topology = self.topology[k]

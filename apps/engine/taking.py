@@ -70,8 +70,7 @@ class Taking(Asking):
     def _evict(self, k: int) -> bool:
         walk, size = self.walk, self.walk.size[k]
         self.deferred.pop(k, None)
-        strict = walk.policy.backfill == "none"
-        if strict and walk.behind is not None and k != walk.first_blocked:
+        if walk.policy.backfill == "none" and walk.is_behind(k):
             return False
         if self.promised.rows and self._next(k):
             return True
@@ -312,6 +311,8 @@ class Taking(Asking):
         if k == walk.first_blocked:
             walk.unreserve()
         self.keep(k, sorted(spots), victims)
+        if not walk.is_behind(k):
+            return
         taken = {p: max(m * walk.gpus[k] - late[p], 0) for p, m in spots}
         walk.beside(k, taken, self.places[k].idle)
 

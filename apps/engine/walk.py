@@ -30,7 +30,7 @@ class Walk(Starting):
         taking = self.taking
         if taking is not None:
             taking.stand()
-        at_once = self.kept is None and (taking is None or not taking.may)
+        at_once = self.kept is None and not (taking is not None and taking.may) and not self.started
         for k in range(len(self.job)):
             if at_once and self.behind is not None and self.idle.total < smallest:
                 self._rest(k)
