@@ -83,7 +83,8 @@ class Asking(Keeping):
         beside = walk.is_behind(k)
         if walk.behind is not None and beside:
             left = walk.behind.kept.quota
-            over_then = {t: need - left[t] for t, _ in chain if need > left.get(t, need)}
+            bound = walk.bound(tenant)
+            over_then = {t: need - left[t] for t in bound if need > left.get(t, need)}
         return Ask(
             size=walk.size[k],
             gpus=walk.gpus[k],

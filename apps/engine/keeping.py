@@ -163,11 +163,11 @@ class Keeping:
             self.release(k)
 
     def _owed(self, mine: Place) -> bool:
-        """Tell whether a gang waits for its victims though its place is free.
+        """Tell whether a gang's victims have not all left, though its place may be free.
 
-        Where guarantees are not lent they may leave for the sake of those, not of their room.
+        They may leave for the sake of a limit or of a guarantee that is not lent, not of their room.
         """
-        return self.walk.kept is not None and bool(mine.victims & self.promised.rows.keys())
+        return bool(mine.victims & self.promised.rows.keys())
 
     def _spots(self, k: int) -> Spots | None:
         """Return the place that was promised, None if it is not whole."""
@@ -213,7 +213,7 @@ class Keeping:
         """Start a promised gang at once if it fits whole on what is idle; True if it does."""
         walk = self.walk
         held = self.places[k].idle
-        if walk.behind is not None or self._owed(self.places[k]):
+        if walk.behind is not None or (walk.kept is not None and self._owed(self.places[k])):
             return False
         if walk.idle.total + sum(held.values()) < walk.size[k] * walk.gpus[k]:
             return False

@@ -54,6 +54,7 @@ class Starting:
             self.idle.divide(topology, *ground.domains(topology))
         self.limited = any(c != UNLIMITED for c in limits.ceiling)
         self.chains: dict[int, list[tuple[int, int]]] = {}
+        self.bounds: dict[int, list[int]] = {}
         self.failed: dict[tuple[int, int, int], int] = {}
         self.behind: Behind | None = None
         self.first_blocked = NONE  # position in the walk of the gang that reserves
@@ -86,6 +87,16 @@ class Starting:
             chain = [(t, ceiling[t]) for t in path if ceiling[t] != UNLIMITED]
             self.chains[tenant] = chain
         return chain
+
+    def bound(self, tenant: int) -> list[int]:
+        """List who of the tenant and those above it has a ceiling, or weighs nothing."""
+        bound = self.bounds.get(tenant)
+        if bound is None:
+            limits = self.limits
+            path = path_of(limits.parents, tenant)
+            bound = [t for t in path if limits.ceiling[t] != UNLIMITED or limits.zero[t]]
+            self.bounds[tenant] = bound
+        return bound
 
     def late(self, k: int) -> bool:
         """Note a reservation that is older than the timeout; True if it is."""
@@ -154,12 +165,12 @@ class Starting:
         return at != NONE and self.limit[k] >= 0 and self.now + self.limit[k] <= at
 
     def _keeps_quota(self, k: int) -> bool:
-        """Tell whether the reservation still fits under its ceilings beside this job."""
+        """Tell whether the reservation still fits under its limits beside this job."""
         quota = self.behind.kept.quota if self.behind is not None else {}
         if not quota:
             return True
         need = self.size[k] * self.gpus[k]
-        return all(need <= quota.get(t, need) for t, _ in self.chain(self.tenant[k]))
+        return all(need <= quota.get(t, need) for t in self.bound(self.tenant[k]))
 
     def holding(self, k: int, *, promised: bool = True) -> list[tuple[int, int]]:
         """List (rank, position) of what the job holds, or is promised, on usable nodes."""
@@ -222,7 +233,7 @@ class Starting:
                 above = parents[above]
         if self.behind is not None and self.behind.kept.quota:
             quota = self.behind.kept.quota
-            for above, _ in self.chain(tenant):
+            for above in self.bound(tenant):
                 if above in quota:
                     quota[above] -= need
         if self.kept is not None:
@@ -305,7 +316,7 @@ class Starting:
             for position, gpus in taken.items():
                 behind.kept.spare[position] += idle.get(position, 0) - gpus
                 behind.took(position, 0, self.free[position], short=False)
-        for above, _ in self.chain(tenant):
+        for above in self.bound(tenant):
             if above in behind.kept.quota:
                 behind.kept.quota[above] -= need
         if self.later is not None:

@@ -183,11 +183,15 @@ class Walk(Starting):
         """Note what is left under the gang's ceilings beside the gang.
 
         What ends by then counts too: were the gang to stand at its ceiling meanwhile, it would
-        hold up nobody, and lose what it holds.
+        hold up nobody, and lose what it holds. So it would if it weighs nothing, others wait, and it
+        came to pass its guarantee.
         """
-        need = self.size[k] * self.gpus[k]
-        chain = self.chain(self.tenant[k])
-        kept.quota = {t: ceiling - self.limits.used[t] - need for t, ceiling in chain}
+        need, limits, tenant = self.size[k] * self.gpus[k], self.limits, self.tenant[k]
+        kept.quota = {t: c - limits.used[t] - need for t, c in self.chain(tenant)}
+        for above in self.bound(tenant) if limits.weightless[tenant] else ():
+            left = limits.guarantee[above] - limits.used[above] - need
+            if limits.zero[above] and left >= 0:
+                kept.quota[above] = min(kept.quota.get(above, left), left)
 
     def _ends(self, k: int) -> list[Row]:
         if self.taking is not None:

@@ -302,7 +302,15 @@ def judged_alone(snapshot: Snapshot, policy: Policy, plan: Plan, job: int) -> bo
     held = set(plan.holds.job.tolist()) - set(plan.leaving.job.tolist())
     planned = set(np.flatnonzero(plan.verdicts.forecast >= 0).tolist())
     reserves = held | (planned - set(plan.leaving.job.tolist()))
-    pool = snapshot.pending.pool
+    pool, place = snapshot.pending.pool, plan.verdicts.position
+    limited = (
+        snapshot.quotas.ceiling[path(snapshot, int(snapshot.pending.tenant[job]))] >= 0
+    ).any()
+    room = (Reason.CAPACITY, Reason.PLACEMENT, Reason.RESERVED)
+    if limited:  # an earlier gang may keep quota though it holds nothing
+        reserves |= {
+            k for k in np.flatnonzero(np.isin(plan.verdicts.reason, room)) if place[k] < place[job]
+        }
     if policy.backfill == "none" or any(plan.evictions.mode == Mode.DEMOTE):
         return False
     return not any(pool[k] == pool[job] for k in reserves)
