@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from apps.accounts.models import User
 from apps.backends.models import Cluster, Pool
+from apps.backends.worlds import forget_world
 from apps.jobs.models import Job
 from apps.tenants.models import Tenant
 from tests.factories import join, make_cluster, make_job, make_pool, make_tenant, make_user
+from tests.scheduling.playground import Playground, make_playground
 
 
 @pytest.fixture
@@ -69,3 +73,11 @@ def victim(vision: Tenant, pool: Pool, bob: User) -> Job:
 def taker(nlp: Tenant, pool: Pool, carol: User) -> Job:
     """A gang of carol's of 16 GPUs."""
     return make_job(nlp, pool, by=carol, name="llama", size=2, gpus_per_member=8, minutes=-5)
+
+
+@pytest.fixture
+def play(db: None) -> Iterator[Playground]:
+    """A cluster to tick by hand: two nodes of four GPUs, nothing on them, never looked at."""
+    play = make_playground()
+    yield play
+    forget_world(play.cluster)

@@ -189,7 +189,7 @@ class Teller:
     def one(self, eviction: Eviction, paths: dict[int, str]) -> dict[str, Any]:
         """Return one eviction; ``paths`` are of the tenants in its standings."""
         loss = loss_of(eviction)
-        money = self.money and self.tells_money(eviction)
+        money = self.money and self.tells_money(eviction.job)
         told = {
             name: getattr(eviction, name)
             for name in (
@@ -215,10 +215,10 @@ class Teller:
             },
         }
 
-    def tells_money(self, eviction: Eviction) -> bool:
+    def tells_money(self, victim: Job) -> bool:
         """Return whether the loss is the caller's to know: what others lost is told in GPU-hours."""
         named = settings.OTHER_TENANTS == "named"
-        return named or self.sight.covers(eviction.job.tenant.path)
+        return named or self.sight.covers(victim.tenant.path)
 
     def side(self, job: Job, attempt: int) -> dict[str, Any]:
         """Return the job of one side."""

@@ -5,24 +5,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db.models import Prefetch, QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.models import User
-from apps.api.endpoints import (
-    Endpoint,
-    caller,
-    only_subtree,
-    page_schema,
-    paged,
-    shared,
-)
+from apps.api.endpoints import Endpoint, caller, only_subtree, page_schema, paged, shared
 from apps.api.errors import Forbidden, NotFound, shown
 from apps.api.evictions import Confirmation, EvictionShown, of_job, told
 from apps.api.jobs_shown import JobDetail, JobShown
+from apps.api.previews import DryRun, PreviewShown, preview_shown
 from apps.api.serializers import Paging, Strict, Text
 from apps.api.submissions import (
     IDEMPOTENCY_KEY,
@@ -38,10 +32,15 @@ from apps.backends.services import request_tick
 from apps.jobs import evictions, services
 from apps.jobs.models import Attempt, Job, Member
 from apps.jobs.selectors import jobs_visible_to, may_cancel, may_hold, never_fits
-from apps.jobs.specs import (
-    NAME_LENGTH,
-)
+from apps.jobs.specs import NAME_LENGTH
 from apps.jobs.states import JobState
+from apps.scheduling.preview import preview
+
+SUBMITTED_OR_PREVIEWED = PolymorphicProxySerializer(
+    component_name="SubmittedOrPreviewed",
+    serializers=[Submitted, PreviewShown],
+    resource_type_field_name=None,
+)
 
 
 class Reason(Strict):
@@ -99,7 +98,7 @@ class Jobs(Endpoint):
     """Jobs of the tenants the caller sees."""
 
     lookup_value_regex = "[0-9]{1,18}"
-    queries: ClassVar = {"list": JobFilter}
+    queries: ClassVar = {"list": JobFilter, "create": DryRun}
 
     @extend_schema(
         operation_id="list_jobs",
@@ -124,16 +123,19 @@ class Jobs(Endpoint):
 
     @extend_schema(
         operation_id="submit_job",
-        summary="Submit a gang, once",
-        parameters=[KEY],
+        summary="Submit a gang, once; or, with dry_run, only see what would come of it",
+        parameters=[KEY, DryRun],
         request=Submission,
-        responses={201: Submitted, 200: Submitted},
+        responses={201: Submitted, 200: SUBMITTED_OR_PREVIEWED},
     )
     def create(self, request: Request) -> Response:
         user = caller(request)
         data = self.read(Submission, request)
         place = place_of(data, user)
         spec = spec_of(data, place, user)
+        if self.asked.get("dry_run"):
+            found = preview(spec, by=user, now=spec.cluster.now(), place=place)
+            return Response(PreviewShown(preview_shown(found, user)).data)
         job, created = services.submit_job(
             spec,
             by=user,

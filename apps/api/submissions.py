@@ -9,10 +9,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
 from apps.accounts.models import User
-from apps.api.endpoints import (
-    shared,
-    visible_tenant,
-)
+from apps.api.endpoints import shared, visible_tenant
 from apps.api.jobs_shown import JobShown
 from apps.api.serializers import LARGEST_ID, Flag, Instant, Strict, Text, WholeNumber
 from apps.backends.models import Cluster
@@ -185,5 +182,6 @@ KEY = OpenApiParameter(
     IDEMPOTENCY_KEY,
     location=OpenApiParameter.HEADER,
     description="1 to 120 printable ASCII characters, one tenant's. The same key with the same"
-    " body answers with the same job; with another body it is refused (409).",
+    " body answers with the same job; with another body it is refused (409). A dry run does not"
+    " look at it.",
 )

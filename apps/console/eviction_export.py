@@ -69,7 +69,7 @@ def row(eviction: Eviction, viewer: Viewer, paths: Mapping[int, str], *, money: 
         None if loss is None else exact(loss.gpu_hours),
     ]  # fmt: skip
     if money:
-        told = loss is not None and loss.money is not None and tells_money(viewer, eviction)
+        told = loss is not None and loss.money is not None and tells_money(viewer, eviction.job)
         cells.append(exact(loss.money) if told else None)  # type: ignore[union-attr, arg-type]  # told says so
     return cells
 

@@ -196,7 +196,7 @@ def price_words(eviction: Eviction, loss: Loss | None, viewer: Viewer) -> str:
     """Say at which price the loss was counted; empty where there is none to tell."""
     if loss is None or not loss.gpu_hours or eviction.ended_at is None:
         return ""
-    if not tells_money(viewer, eviction):
+    if not tells_money(viewer, eviction.job):
         return "What another team lost is told in GPU-hours, not in money."
     if loss.money is None:
         return "No price was in force."

@@ -88,9 +88,9 @@ def countdown_of(eviction: Eviction) -> Countdown | None:
     return Countdown(int(left.total_seconds()), live=eviction.cluster.clock_now is None)
 
 
-def tells_money(viewer: Viewer, eviction: Eviction) -> bool:
+def tells_money(viewer: Viewer, victim: Job) -> bool:
     """Return whether the price of what a victim lost is told: to its own side, or where all is."""
-    return settings.OTHER_TENANTS == "named" or viewer.sees(eviction.job.tenant)
+    return settings.OTHER_TENANTS == "named" or viewer.sees(victim.tenant)
 
 
 def side_note(viewer: Viewer, job: Job, gpus: int) -> str:
@@ -130,7 +130,7 @@ def line_of(eviction: Eviction, viewer: Viewer, paths: Mapping[int, str], *, mon
     cost, cost_why = "", why
     if loss is not None:
         cost_why = NOT_TOLD
-        if money and tells_money(viewer, eviction):
+        if money and tells_money(viewer, eviction.job):
             cost, cost_why = (
                 ("", "no price") if loss.money is None else (show.money(loss.money), "")
             )

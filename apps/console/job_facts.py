@@ -158,7 +158,7 @@ class JobFacts:
 
     def cost_of(self, eviction: Eviction, *, html: bool = False) -> str:
         """Say how a victim left, and what was lost."""
-        money = self.money and tells_money(self.viewer, eviction)
+        money = self.money and tells_money(self.viewer, eviction.job)
         template = what_it_cost(eviction, loss_of(eviction), clock(eviction), money=money)
         return filled(template, eviction, self.viewer, self.eviction_paths, html=html)
 

@@ -86,7 +86,7 @@ class EvictionPage(Page):
     @cached_property
     def money(self) -> bool:
         """Return whether the price of the loss is told: the page's reader sees money, and this."""
-        return sees_money(self.viewer) and tells_money(self.viewer, self.eviction)
+        return sees_money(self.viewer) and tells_money(self.viewer, self.eviction.job)
 
     @cached_property
     def candidates(self) -> list[Candidate]:

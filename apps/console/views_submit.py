@@ -17,13 +17,16 @@ from apps.backends.models import Pool
 from apps.backends.services import request_tick
 from apps.common import show
 from apps.common.errors import DomainError, Invalid
+from apps.console.money_seen import sees_money
 from apps.console.pages import Crumb, PageInfo, empty_installation
 from apps.console.people import Viewer, viewer_of
 from apps.console.query import DURATION, SECONDS
+from apps.console.submit_preview import Panel, panel_of
 from apps.jobs.models import TopologyChoice
 from apps.jobs.selectors import never_fits
 from apps.jobs.services import JobSpec, submit_job
 from apps.queues.models import PriorityClass
+from apps.scheduling.preview import preview
 from apps.tenants.models import Tenant
 
 TOPOLOGIES = [
@@ -162,6 +165,8 @@ class Submit(LoginRequiredMixin, View):
         spec = form.spec()
         user: Any = request.user
         try:
+            if "preview" in request.POST:
+                return self._previewed(request, form, spec)
             job, _ = submit_job(
                 spec,
                 by=user,
@@ -190,11 +195,23 @@ class Submit(LoginRequiredMixin, View):
             )
         return redirect("console:job", job.pk)
 
+    def _previewed(self, request: HttpRequest, form: SubmitForm, spec: JobSpec) -> HttpResponse:
+        """Show what would come of it beside the form, which goes on as it was typed."""
+        viewer = viewer_of(request)
+        found = preview(spec, by=viewer.user, now=spec.cluster.now())
+        return self._page(request, form, panel=panel_of(found, viewer, money=sees_money(viewer)))
+
     def _initial(self, request: HttpRequest) -> dict[str, Any]:
         names = [*SubmitForm.BASICS, *SubmitForm.SHAPE, *SubmitForm.ORDER, *SubmitForm.SIMULATED]
         return {name: request.GET[name] for name in names if name in request.GET}
 
-    def _page(self, request: HttpRequest, form: SubmitForm, status: int = 200) -> HttpResponse:
+    def _page(
+        self,
+        request: HttpRequest,
+        form: SubmitForm,
+        status: int = 200,
+        panel: Panel | None = None,
+    ) -> HttpResponse:
         tenants, pools = form.fields["tenant"], form.fields["pool"]
         if not pools.queryset.exists():  # type: ignore[attr-defined]  # a ModelChoiceField
             return render(request, "console/empty.html", empty_installation(request))
@@ -203,6 +220,7 @@ class Submit(LoginRequiredMixin, View):
         context = {
             "page": PageInfo("submit", "Submit a job", "Submit a job", crumbs),
             "form": form,
+            "panel": panel,
             "may": tenants.queryset.exists(),  # type: ignore[attr-defined]  # likewise
             "simulated": "simulator" in kinds,
             "basics": form.parts(form.BASICS),

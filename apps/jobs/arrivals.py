@@ -16,7 +16,7 @@ from apps.common.rows import set_columns
 from apps.jobs.models import Arrival
 from apps.jobs.services import JobSpec, submit_many
 from apps.queues.models import PriorityClass
-from apps.queues.services import DEFAULT_CLASS
+from apps.queues.selectors import DEFAULT_CLASS
 
 BATCH = 1_000
 

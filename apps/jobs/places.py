@@ -9,7 +9,7 @@ from typing import Any
 from apps.backends.models import Cluster, Pool
 from apps.common.statements import Joined, placeholders
 from apps.queues.models import PriorityClass, Queue
-from apps.queues.services import DEFAULT_CLASS
+from apps.queues.selectors import DEFAULT_CLASS
 from apps.tenants.models import Tenant
 from apps.tenants.selectors import COVERED, ancestor_paths, covered_values
 

@@ -20,6 +20,7 @@ from apps.jobs.selectors import jobs_visible_to, waiting_in
 from apps.jobs.specs import JobSpec, check_key, check_spec, digest_of
 from apps.jobs.states import HOLDING, TERMINAL, WAITING, JobState, Outcome
 from apps.queues.models import PriorityClass, Queue
+from apps.queues.selectors import find_default_class, find_queue
 from apps.queues.services import default_class, queue_for, queues_for
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "move_job",
     "move_jobs",
     "note",
+    "preview_job",
     "release_job",
     "submit_job",
     "submit_many",
@@ -169,6 +171,29 @@ def submit_job(
     return job, True
 
 
+def preview_job(
+    spec: JobSpec, *, by: User | None, now: datetime, place: Place | None = None
+) -> Job:
+    """Return the row that a submission would make, after every check it would meet; write nothing.
+
+    :raises Invalid: naming the field, as ``submit_job`` does.
+    """
+    columns = check_spec(spec, now=now)
+    queue = None if place is None else place.queue
+    queue = queue or find_queue(spec.tenant, spec.cluster)
+    fallback = None
+    if spec.priority_class is None:
+        fallback = (None if place is None else place.priority_class) or find_default_class()
+    return _checked(
+        spec,
+        columns,
+        queue or Queue(tenant=spec.tenant, cluster=spec.cluster),
+        fallback,
+        by=by,
+        at=now,
+    )
+
+
 def _prepared(
     spec: JobSpec,
     columns: dict[str, Any],
@@ -179,23 +204,40 @@ def _prepared(
     digest: str,
     place: Place | None,
 ) -> Job:
-    """Return the row of a submission after every check that looks at what is there now."""
-    workload = backend_of(spec.cluster).check_workload(spec.workload)
-    queue = place.queue if place is not None else None
-    _check_open(queue or queue_for(spec.tenant, spec.cluster), spec)
-    _check_dependencies(spec, by)
+    """Return the row of a submission, its queue and class made where there are none."""
+    queue = None if place is None else place.queue
     fallback = None
     if spec.priority_class is None:
-        fallback = (place.priority_class if place is not None else None) or default_class()
-    return _row(
+        fallback = (None if place is None else place.priority_class) or default_class()
+    return _checked(
         spec,
         columns,
-        workload=workload,
+        queue or queue_for(spec.tenant, spec.cluster),
+        fallback,
         by=by,
         at=at,
         key=key,
         digest=digest,
-        fallback=fallback,
+    )
+
+
+def _checked(
+    spec: JobSpec,
+    columns: dict[str, Any],
+    queue: Queue,
+    fallback: PriorityClass | None,
+    *,
+    by: User | None,
+    at: datetime,
+    key: str | None = None,
+    digest: str = "",
+) -> Job:
+    """Return the row of a submission after every check that looks at what is there now."""
+    workload = backend_of(spec.cluster).check_workload(spec.workload)
+    _check_open(queue, spec)
+    _check_dependencies(spec, by)
+    return _row(
+        spec, columns, workload=workload, by=by, at=at, key=key, digest=digest, fallback=fallback
     )
 
 

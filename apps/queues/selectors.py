@@ -6,8 +6,11 @@ from django.db.models import QuerySet
 
 from apps.accounts.models import User
 from apps.backends.models import Cluster
-from apps.queues.models import ClusterPolicy, Queue
+from apps.queues.models import ClusterPolicy, PriorityClass, Queue
+from apps.tenants.models import Tenant
 from apps.tenants.selectors import sight_of
+
+DEFAULT_CLASS = "normal"
 
 
 def policy_of(cluster: Cluster) -> ClusterPolicy:
@@ -21,6 +24,17 @@ def policy_beside(cluster: Cluster) -> ClusterPolicy:
         return cluster.policy
     except ClusterPolicy.DoesNotExist:
         return ClusterPolicy(cluster=cluster)
+
+
+def find_queue(tenant: Tenant, cluster: Cluster) -> Queue | None:
+    """Return where a tenant's jobs wait on a cluster; None: none of it ever has."""
+    return Queue.objects.filter(tenant=tenant, cluster=cluster).first()
+
+
+def find_default_class() -> PriorityClass:
+    """Return the class of a job that names none: its row, or the defaults unsaved."""
+    found = PriorityClass.objects.filter(name=DEFAULT_CLASS).first()
+    return found or PriorityClass(name=DEFAULT_CLASS)
 
 
 def queues_visible_to(user: User) -> QuerySet[Queue]:

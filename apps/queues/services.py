@@ -17,9 +17,8 @@ from apps.backends.models import Cluster
 from apps.common.errors import Conflict, Invalid
 from apps.common.text import clean_text
 from apps.queues.models import ClusterPolicy, PriorityClass, Queue
+from apps.queues.selectors import DEFAULT_CLASS
 from apps.tenants.models import Tenant
-
-DEFAULT_CLASS = "normal"
 
 # Each refusal in words; whatever else a validator refuses, it says itself.
 IN_WORDS = {

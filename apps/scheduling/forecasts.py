@@ -24,6 +24,11 @@ def is_due(cluster: Cluster) -> bool:
     return time.monotonic() - _made.get(cluster.pk, float("-inf")) >= EVERY_SECONDS
 
 
+def steps_within(decide_ms: float) -> int:
+    """Return how many decisions the budget allows, by what one took, milliseconds."""
+    return max(5, min(int(BUDGET_SECONDS * 1e3 / max(decide_ms, 1.0)), MOST_STEPS))
+
+
 def make_forecast(cluster: Cluster, tick: Tick) -> int:
     """Replace the forecast of a cluster by one from a tick; return how many jobs have one.
 
@@ -32,8 +37,7 @@ def make_forecast(cluster: Cluster, tick: Tick) -> int:
     """
     _made[cluster.pk] = time.monotonic()
     seen = decision_of(tick).seen
-    steps = int(BUDGET_SECONDS * 1e3 / max(tick.decide_ms, 1.0))
-    starts = likely_starts(seen.snapshot, seen.policy, steps=max(5, min(steps, MOST_STEPS)))
+    starts = likely_starts(seen.snapshot, seen.policy, steps=steps_within(tick.decide_ms))
     rows = [
         Forecast(job_id=job_id, cluster=cluster, tick_id=tick.pk, starts_us=at)
         for job_id, at in zip(seen.pending_ids, starts.tolist(), strict=True)

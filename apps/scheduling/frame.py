@@ -15,6 +15,7 @@ from apps.backends.port import SeenNode
 from apps.common.time import MICROSECOND
 from apps.engine import types as engine
 from apps.jobs.arrivals import Intake, intake_of
+from apps.jobs.models import Job
 from apps.queues.models import ClusterPolicy, PriorityClass, Queue
 from apps.queues.selectors import policy_of
 from apps.quotas.models import Quota
@@ -131,13 +132,29 @@ def _quotas(tenant_at: dict[int, int], pool_at: dict[int, int]) -> engine.Quotas
     return engine.Quotas(guarantee=guarantee, ceiling=ceiling, weight=weight)
 
 
-def frame_of(cluster: Cluster) -> Frame:
-    """Read the frame of a cluster: six queries."""
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A job that is only tried: in no table, and decided on beside those that are."""
+
+    job: Job
+    unmet: bool  # it depends on a job that has not succeeded
+
+
+def frame_of(cluster: Cluster, guest: Guest | None = None) -> Frame:
+    """Read the frame of a cluster: six queries.
+
+    A guest's tenant has a place, and its class a rank, even where none of theirs ever was here.
+    """
     policy = policy_of(cluster)
     pools = list(Pool.objects.filter(cluster=cluster).order_by("id"))
     factors = dict(Queue.objects.filter(cluster=cluster).values_list("tenant_id", "factor"))
+    rows = list(PriorityClass.objects.order_by("id").values_list("id", "priority", "preemptible"))
+    if guest is not None:
+        job, own = guest.job, guest.job.priority_class
+        factors.setdefault(job.tenant_id, Queue._meta.get_field("factor").get_default())
+        if own.pk is None:
+            rows.append((own.pk, own.priority, own.preemptible))
     tenants = _tenants_on(factors)
-    rows = PriorityClass.objects.order_by("id").values_list("id", "priority", "preemptible")
     classes = {pk: priority for pk, priority, _ in rows}
     pool_at = {pool.pk: k for k, pool in enumerate(pools)}
     tenant_at = {tenant.pk: k for k, tenant in enumerate(tenants)}
@@ -164,6 +181,7 @@ class Frames:
 
     cluster: Cluster
     last: Frame | None = None
+    guest: Guest | None = None
     # What arrivals of a replay name.
     named: Intake | None = None
     # The nodes as the last look showed them, and as the engine's columns.
@@ -176,7 +194,7 @@ class Frames:
     def get(self) -> Frame:
         """Return the frame, read if there is none."""
         if self.last is None:
-            self.last = frame_of(self.cluster)
+            self.last = frame_of(self.cluster, self.guest)
         return self.last
 
     def forget(self) -> None:

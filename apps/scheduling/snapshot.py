@@ -19,7 +19,7 @@ from apps.jobs.states import WAITING, JobState
 from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.usage import decayed_usage
 from apps.scheduling.alive import Alive, alive_on, nodes_of
-from apps.scheduling.frame import Frame, Frames, duration
+from apps.scheduling.frame import Frame, Frames, Guest, duration
 from apps.scheduling.leavers import Leavers, leavers_on
 
 NODE_STATE = {"up": 0, "drained": 1, "down": 2}
@@ -162,10 +162,15 @@ def _pending(
     node_at: dict[int, int],
     reserved: dict[int, Reserved],
     holds: dict[int, list[tuple[int, int]]],
+    guest: Guest | None,
 ) -> engine.Pending:
     rows = PENDING.rows(cluster.pk)
+    if guest is not None:
+        rows = [*rows, tuple(getattr(guest.job, column) for column in PENDING_COLUMNS)]
     frame.check({r[1] for r in rows}, {r[2] for r in rows}, {r[7] for r in rows})
     unmet = {job_id for (job_id,) in UNMET.rows(cluster.pk)} if rows else set()
+    if guest is not None and guest.unmet:
+        unmet.add(guest.job.pk)
     held = [holds.get(r[0], []) for r in rows]
     known = [reserved.get(r[0], NOT_RESERVED) for r in rows]
     promises = [[(r, node_at[n]) for r, n in one.promises if n in node_at] for one in known]
@@ -290,7 +295,7 @@ def take_snapshot(
         nodes=nodes,
         tenants=_tenants(cluster, frame, now_us),
         quotas=frame.quotas,
-        pending=_pending(cluster, now, frame, node_at, reserved, holds),
+        pending=_pending(cluster, now, frame, node_at, reserved, holds, frames.guest),
         running=_running(alive, members, frame, node_at, leavers),
     )
     return Seen(

@@ -80,7 +80,7 @@ def test_a_confirmation_names_its_attempt_and_answers_with_the_eviction(
 def test_the_key_is_a_documented_header(schema: dict[str, Any]) -> None:
     names = {p["name"]: p["in"] for p in schema["paths"]["/api/v1/jobs"]["post"]["parameters"]}
 
-    assert names == {"Idempotency-Key": "header"}
+    assert names == {"Idempotency-Key": "header", "dry_run": "query"}
 
 
 def test_it_is_served_with_a_page_that_fetches_nothing_from_elsewhere(db: None) -> None:

@@ -120,3 +120,51 @@ def test_any_name_is_kept_as_typed(as_user: AsUser, typed: dict[str, Any], name:
     as_user("bob").post("/jobs/new/", typed | {"name": f" {name} "})
 
     assert Job.objects.get().name == name
+
+
+# The preview ---------------------------------------------------------------------------------------
+
+
+def test_a_preview_says_that_it_would_start_where_and_keeps_what_was_typed(
+    as_user: AsUser, typed: dict[str, Any]
+) -> None:
+    answer = as_user("bob").post("/jobs/new/", typed | {"topology": "none", "preview": "1"})
+
+    html = answer.content.decode()
+    assert answer.status_code == 200
+    assert "It would start now, on 4 nodes." in html
+    assert "gpu-n00, gpu-n01, gpu-n02, gpu-n03" in html
+    assert 'value="llama-70b-sft"' in html
+    assert f'value="{"a" * 32}"' in html
+    assert Job.objects.count() == 0
+
+
+def test_after_a_preview_the_form_is_submitted_once(as_user: AsUser, typed: dict[str, Any]) -> None:
+    client = as_user("bob")
+    client.post("/jobs/new/", typed | {"preview": "1"})
+
+    client.post("/jobs/new/", typed)
+    client.post("/jobs/new/", typed | {"preview": "1"})
+
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize(("field", "value"), [("size", "0"), ("name", "")])
+def test_what_cannot_be_is_not_previewed(
+    as_user: AsUser, typed: dict[str, Any], field: str, value: str
+) -> None:
+    answer = as_user("bob").post("/jobs/new/", typed | {field: value, "preview": "1"})
+
+    assert answer.status_code == 422
+    assert 'id="preview"' not in answer.content.decode()
+
+
+def test_a_preview_of_what_never_fits_says_so(as_user: AsUser, typed: dict[str, Any]) -> None:
+    answer = as_user("bob").post(
+        "/jobs/new/", typed | {"size": "33", "topology": "none", "preview": "1"}
+    )
+
+    html = answer.content.decode()
+    assert "It would never start." in html
+    assert "Never fits: needs" in html
+    assert "no instant is in sight" in html

@@ -1,0 +1,105 @@
+"""The preview beside the form: whom it would evict, after whom it waits, as each reader may know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from apps.jobs.models import Eviction, Job
+from apps.ledger.prices import set_price
+from apps.queues.models import ClusterPolicy, PriorityClass
+from apps.tenants.models import Tenant
+from tests.factories import NOW, make_job
+from tests.scheduling.playground import Playground
+
+AsUser = Callable[[str], Client]
+
+
+@pytest.fixture
+def contested(play: Playground, world: SimpleNamespace) -> Playground:
+    """Eight GPUs on two nodes, all of them nlp's for ten minutes."""
+    PriorityClass.objects.create(name="urgent", priority=100)
+    set_price(play.pool, per_gpu_hour=Decimal("3.00"), from_at=NOW, by=None, now=NOW, reason="test")
+    make_job(
+        world.tenants["nlp"], play.pool, by=world.people["alice"], name="secret", size=8,
+        limit_seconds=36_000,
+    )  # fmt: skip
+    play.tick(0)
+    play.tick(600)
+    return play
+
+
+def asks(play: Playground, client: Client, tenant: str, **more: Any) -> str:
+    """Preview a gang of 8 of a tenant, and return the page."""
+    typed = {
+        "name": "try", "tenant": Tenant.objects.get(path=tenant).pk, "pool": play.pool.pk,
+        "size": "8", "gpus_per_member": "1", "topology": "none", "limit": "1h", "nice": "",
+        "priority_class": "", "runtime": "", "outcome": "", "checkpoint_every": "",
+        "utilisation": "", "key": "k" * 32, "preview": "1",
+    }  # fmt: skip
+    answer = client.post("/jobs/new/", typed | more)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def urgent() -> str:
+    return str(PriorityClass.objects.get(name="urgent").pk)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "how"),
+    [
+        ("kill", "It would evict 1 job, and start by", "stopped at once"),
+        ("checkpoint", "It would evict 1 job, and start by", "saves its work and leaves by"),
+        ("demote", "It would demote 1 job, and wait for it.", "runs on; asked to leave from"),
+    ],
+)
+def test_whom_it_would_evict_is_said_with_what_is_lost_at_most(
+    mode: str, said: str, how: str, contested: Playground, as_user: AsUser
+) -> None:
+    ClusterPolicy.objects.create(cluster=contested.cluster, preemption="priority", mode=mode)
+
+    hers = asks(contested, as_user("alice"), "nlp", priority_class=urgent())
+    others = asks(contested, as_user("vera"), "vision", priority_class=urgent())
+
+    for html in (hers, others):
+        assert said in html
+        assert how in html
+        # Eight GPUs for ten minutes since it started.
+        assert "1.33 GPUh" in html
+    assert "secret" in hers
+    assert "$4.00" in hers
+    assert "secret" not in others
+    assert "a job of nlp" in others
+    assert "$4.00" not in others
+    assert not Eviction.objects.exists()
+
+
+def test_who_waits_is_told_after_whom_and_until_when(
+    contested: Playground, as_user: AsUser
+) -> None:
+    alice, nlp = Job.objects.get().submitted_by, Tenant.objects.get(path="nlp")
+    for number in range(7):
+        make_job(
+            nlp,
+            contested.pool,
+            by=alice,
+            name=f"first-{number}",
+            size=8,
+            minutes=10,
+            limit_seconds=60,
+        )
+
+    html = asks(contested, as_user("alice"), "nlp")
+
+    assert "It would wait, likely until" in html
+    assert "if all that runs or waits before it uses all of its limit" in html
+    assert "8 of 8 jobs in line" in html
+    assert html.index("first-0") < html.index("first-4")
+    assert "first-5" not in html
+    assert "and 2 jobs more" in html
