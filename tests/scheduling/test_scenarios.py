@@ -28,6 +28,7 @@ def test_there_are_scenarios_of_our_own_each_with_its_rule_and_source() -> None:
     assert all(scenario.title != scenario.file for scenario in scenarios)
     assert [s.file for s in scenarios if not s.source] == []
     assert len({scenario.title for scenario in scenarios}) == len(scenarios)
+    assert sum(scenario.policy["preemption"] != "none" for scenario in scenarios) >= 25
 
 
 @pytest.mark.django_db
