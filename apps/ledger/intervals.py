@@ -138,6 +138,9 @@ def open_members(attempts: Sequence[Attempt], *, first_look_us: int) -> None:
 def close_members(ends: Mapping[int, int], *, ranks: Sequence[int] | None = None) -> None:
     """End the members of attempts (id → instant), and the marks on them, and book their usage.
 
+    A mark that would end as it starts says nothing, and goes: whether one came to be depends on how
+    often an instant was looked at.
+
     ``ranks``: of these members alone, and no mark; the gang goes on without them.
 
     An end before the start is clipped to the start; one earlier than an end already known corrects
@@ -146,6 +149,7 @@ def close_members(ends: Mapping[int, int], *, ranks: Sequence[int] | None = None
     if not ends:
         return
     changed: list[tuple[int, int]] = []
+    empty: list[tuple[int]] = []
     changes: dict[int, list[Change]] = {}
     lowest: dict[int, int] = {}
     rows = sql.read(sql.PIECES.format(placeholders(len(ends))), *ends)
@@ -167,13 +171,17 @@ def close_members(ends: Mapping[int, int], *, ranks: Sequence[int] | None = None
         end = max(start, ends[attempt_id])
         if before is not None and before <= end:
             continue
-        changed.append((end, pk))
+        if kind == IntervalKind.MARK and end == start:
+            empty.append((pk,))
+        else:
+            changed.append((end, pk))
         lowest[cluster_id] = min(end, lowest.get(cluster_id, end))
         if kind == IntervalKind.MEMBER:
             of_cluster = changes.setdefault(cluster_id, [])
             of_cluster.append(Change(tenant_id, pool_id, -gpus * factor, end))
             if before is not None:
                 of_cluster.append(Change(tenant_id, pool_id, gpus * factor, before))
+    sql.write_many(sql.DROP_INTERVAL, empty)
     sql.write_many(sql.SET_END, changed)
     for cluster_id, of_cluster in changes.items():
         book(cluster_id, of_cluster)
@@ -249,13 +257,17 @@ def set_marks(
     for state, gpus_of in ((HELD_IDLE, held_idle), (UNKNOWN, unknown or {}), (STRANDED, stranded)):
         wanted |= {(state, pk): gpus for pk, gpus in gpus_of.items() if gpus > 0}
     ended: list[tuple[int, int]] = []
+    empty: list[tuple[int]] = []
     for pk, state, attempt_id, node_id, gpus, start_us in sql.read(sql.OPEN_MARKS, cluster.pk):
         key = (state, node_id if state == STRANDED else attempt_id)
         if wanted.get(key) == gpus:
             del wanted[key]
+        elif start_us < at_us:
+            ended.append((at_us, pk))
         else:
-            ended.append((max(start_us, at_us), pk))
-    if ended or wanted:
+            empty.append((pk,))
+    if ended or empty or wanted:
+        sql.write_many(sql.DROP_INTERVAL, empty)
         sql.write_many(sql.SET_END, ended)
         sql.write_many(sql.ADD_INTERVAL, _marks(cluster, wanted, at_us))
         lower_mark(cluster.pk, at_us)

@@ -65,6 +65,7 @@ ADD_ROLLUP = """
     INSERT INTO ledger_rollup (cluster_id, quarter_us, pool_id, price_id, tenant_id, state, gpu_us)
     VALUES (%s, %s, %s, %s, %s, %s, %s)
 """
+DROP_INTERVAL = "DELETE FROM ledger_interval WHERE id = %s"
 SET_END = "UPDATE ledger_interval SET end_us = %s WHERE id = %s"
 MARK = "SELECT until_us FROM ledger_rollupmark WHERE cluster_id = %s"
 LOWER_MARK = "UPDATE ledger_rollupmark SET until_us = %s WHERE cluster_id = %s AND until_us > %s"

@@ -65,6 +65,8 @@ def act(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> i
     for attempt in stops:
         backend.stop(str(attempt.uid), now=now)
     asked, stayed = _ask(cluster, backend, now=now)
+    if asked:
+        steps.reached("asked")
     answers = [(a, backend.launch(launch_request(a), now=now)) for a in launches]
     if answers or stops or asked or stayed:
         steps.reached("launched")
@@ -90,6 +92,7 @@ def _ask(
             if row.asked_at is None or backend.stay(uid, now=now):
                 stayed.append(row)
         elif row.asked_at is None:
+            steps.reached("asking")
             _ask_one(backend, row, now=now)
             asked.append(row)
         elif row.mode == EvictionMode.CHECKPOINT and (row.confirmed_at or now > row.leave_by):

@@ -18,6 +18,7 @@ from apps.jobs.models import Attempt, Job, Member, Reservation
 from apps.jobs.moves import Change, move_each
 from apps.jobs.states import WAITING, JobState, Outcome, ReservationOutcome
 from apps.ledger.intervals import close_holds, open_holds
+from apps.scheduling import steps
 from apps.scheduling.alive import Alive
 from apps.scheduling.decision import Decision
 from apps.scheduling.evict import record, release
@@ -275,6 +276,8 @@ def write(
         release(decision, now=now)
         takers_here = {j: job for j, job in jobs.items() if j in takers & free}
         evicted = record(cluster, decision, tick, takers_here, now=now)
+        if evicted:
+            steps.reached("recorded")
         if moved or started or evicted:
             tick.starts, tick.moves = started, moved + started + evicted
             tick.keep_until = now + (KEEP_EVICTIONS if evicted else KEEP_MOVES)

@@ -33,6 +33,7 @@ from apps.ledger.intervals import (
     node_seen,
     open_members,
 )
+from apps.scheduling import steps
 from apps.scheduling.alive import Alive, alive_on
 from apps.scheduling.evict import close_ended, close_shrunk, open_on, outcome_of
 from apps.scheduling.frame import Frames
@@ -108,6 +109,8 @@ def mark_ended(ends: Sequence[tuple[Attempt, str, datetime]]) -> None:
             close_ended(attempt, row, how, at)
         attempt.ended_at, attempt.outcome = at, outcome
         changes.append(_after(attempt, outcome, at, None if row is None else row.pk))
+    if evictions:
+        steps.reached("left")
     set_columns([a for a, _, _ in ends], ["ended_at", "outcome", "detail"])
     close_members({a.pk: to_us(at) for a, _, at in ends})
     move_each(changes)

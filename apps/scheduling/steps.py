@@ -1,5 +1,9 @@
-"""The steps a tick comes through; the tests of faults put a blow in their place."""
+"""The steps a tick comes through, and an eviction; the tests of faults put a blow in their place."""
 
 
 def reached(step: str) -> None:
-    """Do nothing at a step: observe, decide, write, act, launched, book."""
+    """Do nothing at a step.
+
+    A tick's: observe, decide, write, act, launched, book. An eviction's: recorded (and not committed
+    yet), asking, asked (and not written yet), left (and not committed yet).
+    """
