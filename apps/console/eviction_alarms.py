@@ -18,9 +18,9 @@ from apps.common import show
 from apps.common.money import MICROS, gpu_hours_of
 from apps.console.marks import Alert
 from apps.console.people import Viewer
-from apps.jobs.eviction_facts import COUNTED, HOUR, fraction_of, left_alone_until, within
+from apps.jobs.eviction_facts import HOUR, fraction_of, left_alone_until, within
 from apps.jobs.models import Eviction, Job
-from apps.jobs.states import EvictionOutcome
+from apps.jobs.states import LEAVES, EvictionOutcome
 from apps.ledger.reports import Amount, total_of
 from apps.queues.models import ClusterPolicy
 from apps.tenants.selectors import top_name
@@ -54,7 +54,7 @@ def recent(
     Only of the reader's own jobs: what happens to another team's is for that team to mend.
     """
     exceeded = Q(outcome=EvictionOutcome.GRACE_EXCEEDED) & within(clusters, DAY)
-    counted = Q(mode__in=COUNTED) & within(clusters, HOUR)
+    counted = Q(mode__in=sorted(LEAVES)) & within(clusters, HOUR)
     rows = Eviction.objects.filter(exceeded | counted, viewer.own("job__tenant__"))
     if pools is not None:
         rows = rows.filter(job__pool__in=list(pools))
@@ -68,7 +68,7 @@ def thrashing(evictions: Iterable[Eviction], clusters: Iterable[Cluster]) -> lis
     times: dict[int, list[datetime]] = defaultdict(list)
     jobs: dict[int, Job] = {}
     for one in evictions:
-        if one.mode in COUNTED and one.at > known[one.cluster_id].now() - HOUR:
+        if one.mode in LEAVES and one.at > known[one.cluster_id].now() - HOUR:
             times[one.job_id].append(one.at)
             jobs.setdefault(one.job_id, one.job)
     found = []

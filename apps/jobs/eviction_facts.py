@@ -15,7 +15,7 @@ from apps.backends.models import Cluster, Pool
 from apps.common.money import MICROS, gpu_hours_of
 from apps.jobs.models import Eviction, Job
 from apps.jobs.selectors import told_of
-from apps.jobs.states import EvictionMode, EvictionOutcome
+from apps.jobs.states import EvictionOutcome
 from apps.tenants.models import Tenant
 from apps.tenants.selectors import Sight, in_subtree, sight_of, top_name
 
@@ -214,7 +214,3 @@ def left_alone_until(times: Iterable[datetime], thrash_after: int) -> datetime |
     if thrash_after < 1 or len(sorted_times) < thrash_after:
         return None
     return sorted_times[-thrash_after] + HOUR
-
-
-COUNTED = tuple(mode.value for mode in EvictionMode if mode != EvictionMode.DEMOTE)
-"""Modes that count towards a job's evictions within an hour."""

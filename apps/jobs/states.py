@@ -66,6 +66,9 @@ class EvictionMode(models.TextChoices):
 ASKED = frozenset({EvictionMode.CHECKPOINT, EvictionMode.SHRINK})
 """Modes that wait for the victim: a kill saves nothing, a demotion ends nothing."""
 
+LEAVES = frozenset({EvictionMode.KILL, EvictionMode.CHECKPOINT})
+"""Modes by which a job leaves whole; after a demotion or a shrink it runs on, and does not thrash."""
+
 
 class EvictionOutcome(models.TextChoices):
     """How an eviction ended; a victim that ended by itself says how.

@@ -14,7 +14,7 @@ from apps.common.time import from_us, to_us
 from apps.engine.types import Mode, Passed
 from apps.jobs.models import Attempt, Eviction, Job
 from apps.jobs.moves import Change, move_each, note
-from apps.jobs.states import LEFT, EvictionMode, EvictionOutcome, JobState, Outcome
+from apps.jobs.states import LEAVES, LEFT, EvictionMode, EvictionOutcome, JobState, Outcome
 from apps.ledger.intervals import close_members
 from apps.ledger.selectors import Prices
 from apps.scheduling.decision import Decision
@@ -28,7 +28,6 @@ MODES = {
     Mode.DEMOTE: EvictionMode.DEMOTE,
     Mode.SHRINK: EvictionMode.SHRINK,
 }
-LEAVES = frozenset({EvictionMode.KILL, EvictionMode.CHECKPOINT})
 
 
 def _side(decision: Decision, tenant: int, pool: int, change: int) -> dict[str, Any]:

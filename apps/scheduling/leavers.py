@@ -9,11 +9,9 @@ from datetime import datetime, timedelta
 from apps.backends.models import Cluster
 from apps.common.prepared import Prepared
 from apps.jobs.models import Eviction
-from apps.jobs.states import EvictionMode
+from apps.jobs.states import LEAVES, EvictionMode
 
 THRASH_WINDOW = timedelta(hours=1)
-RUNS_ON = [EvictionMode.DEMOTE, EvictionMode.SHRINK]
-"""After these the job was not evicted: it runs on."""
 
 OPEN = Prepared(
     lambda cluster_id: (
@@ -36,8 +34,7 @@ DEMOTED = Prepared(
 )
 RECENT = Prepared(
     lambda cluster_id, since: (
-        Eviction.objects.filter(cluster=cluster_id, at__gt=since)
-        .exclude(mode__in=RUNS_ON)
+        Eviction.objects.filter(cluster=cluster_id, at__gt=since, mode__in=sorted(LEAVES))
         .order_by()
         .values_list("job_id")
     )

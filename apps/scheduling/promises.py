@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from django.db.models import F, Q
+
 from apps.backends.models import Node
 from apps.common.rows import set_columns
 from apps.common.time import to_us
 from apps.jobs.models import Eviction, Job, Reservation
-from apps.jobs.states import EvictionMode, EvictionOutcome
+from apps.jobs.states import LEAVES, EvictionMode, EvictionOutcome
 from apps.ledger.intervals import open_holds
 from apps.scheduling.decision import Decision
 
@@ -28,9 +30,12 @@ def promised_by(decision: Decision) -> dict[int, list[list[int]]]:
 
 def _left(reservations: Iterable[Reservation]) -> dict[tuple[int, int], datetime]:
     """Return when the last victim of a gang left a node: by (job id, node id)."""
+    # Of a gang that shrank only its last members left, and those did not leave again with it.
+    shrank = Q(mode=EvictionMode.SHRINK, attempt__members__left_at=F("ended_at"))
+    whole = Q(mode__in=sorted(LEAVES), attempt__members__left_at=None)
     rows = Eviction.objects.filter(
-        beneficiary__in=[r.job_id for r in reservations], ended_at__isnull=False
-    ).exclude(mode=EvictionMode.DEMOTE)
+        shrank | whole, beneficiary__in=[r.job_id for r in reservations], ended_at__isnull=False
+    )
     found: dict[tuple[int, int], datetime] = {}
     columns = "beneficiary_id", "attempt__members__node_id", "ended_at"
     for job_id, node_id, at in (
