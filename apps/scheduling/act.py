@@ -95,9 +95,17 @@ def _ask(
             steps.reached("asking")
             _ask_one(backend, row, now=now)
             asked.append(row)
-        elif row.mode == EvictionMode.CHECKPOINT and (row.confirmed_at or now > row.leave_by):
+        elif row.mode == EvictionMode.CHECKPOINT and (_has_saved(row) or now > row.leave_by):
             backend.stop(uid, now=now)
     return asked, stayed
+
+
+def _has_saved(row: Eviction) -> bool:
+    """Tell whether a victim has saved its work: it said so, or has a checkpoint since it was asked."""
+    saved = row.attempt.last_checkpoint_at
+    return row.confirmed_at is not None or (
+        saved is not None and row.asked_at is not None and saved > row.asked_at
+    )
 
 
 def _ask_one(backend: Backend, row: Eviction, *, now: datetime) -> None:
