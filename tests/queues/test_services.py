@@ -62,6 +62,11 @@ def test_a_half_life_of_0_is_refused_in_words(cluster: Cluster) -> None:
         ("dampening", 0.0),
         ("fair_share", "lottery"),
         ("placement", "anywhere"),
+        ("grace_seconds", 365 * 86_400),
+        ("grace_seconds", -1),
+        ("preemption", "fair"),
+        ("mode", "beg"),
+        ("thrash_after", -1),
         ("colour", "red"),
     ],
 )
