@@ -182,7 +182,7 @@ class PlayStory(LoginRequiredMixin, View):
         """Submit its two jobs and show the gang."""
         if not settings.DEMO or not viewer_of(request).is_lead:
             raise Http404
-        from apps.scheduling.demo import play_nine_ranks
+        from apps.scheduling.stories import play_nine_ranks
 
         now = timezone.now()
         try:
