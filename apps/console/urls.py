@@ -7,12 +7,13 @@ from apps.console import views_account
 from apps.console.views_actions import Confirm
 from apps.console.views_eviction import EvictionPage
 from apps.console.views_evictions import EvictionsPage
-from apps.console.views_gang import JobWaterfallPage, PlayStory
+from apps.console.views_gang import JobWaterfallPage
 from apps.console.views_idle import IdlePage
 from apps.console.views_job import JobPage
 from apps.console.views_jump import Jump
 from apps.console.views_overview import OverviewPage
 from apps.console.views_queue import QueuePage
+from apps.console.views_stories import PlayStory
 from apps.console.views_submit import Submit
 from apps.console.views_waterfall import WaterfallPage
 
@@ -68,6 +69,7 @@ urlpatterns: list[URLPattern] = [
     path("waterfall.json", WaterfallPage.as_view(form="json"), name="waterfall-json"),
     path("waterfall/story/", PlayStory.as_view(), name="play-story"),
     path("evictions/", EvictionsPage.as_view(), name="evictions"),
+    path("evictions/story/<slug:story>/", PlayStory.as_view(), name="play-eviction"),
     path("evictions.csv", EvictionsPage.as_view(form="csv"), name="evictions-csv"),
     path("evictions.json", EvictionsPage.as_view(form="json"), name="evictions-json"),
     path("evictions/<int:pk>/", EvictionPage.as_view(), name="eviction"),

@@ -27,6 +27,7 @@ from apps.console.paging import Key, slice_of
 from apps.console.palette import MODES
 from apps.console.ranges import WORDS, Span
 from apps.console.scope import Option, Segment
+from apps.console.views_stories import eviction_buttons
 from apps.engine.preemption import RULES
 from apps.jobs.eviction_facts import (
     LEAVING,
@@ -187,6 +188,7 @@ class EvictionsPage(Page):
             "zone": show.zone_name(self.now),
             "span": WORDS[self.span.name],
             "totals": self.totals(),
+            "stories": eviction_buttons(self.viewer),
             **(self.figure() if self.groups else {}),
         }
 

@@ -1,4 +1,4 @@
-"""The waterfall of one job, and the story the demo plays."""
+"""The waterfall of one job."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from django.conf import settings
-from django.contrib import messages
-from django.contrib.auth.mixins import LoginRequiredMixin
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.http import urlencode
-from django.views import View
 
-from apps.backends.services import request_tick
 from apps.common import show
-from apps.common.errors import DomainError, Invalid
+from apps.common.errors import Invalid
 from apps.common.time import MICROSECOND, from_us, to_us
 from apps.console import ranges
 from apps.console.gangs import ENDINGS
@@ -173,23 +166,3 @@ class JobWaterfallPage(WaterfallPage):
     def foot(self, of: str = "") -> Foot:
         """Return the end of the page."""
         return super().foot("of what each member held")
-
-
-class PlayStory(LoginRequiredMixin, View):
-    """Play the story of nine ranks: in the demo only, by who leads a team."""
-
-    def post(self, request: HttpRequest) -> HttpResponse:
-        """Submit its two jobs and show the gang."""
-        if not settings.DEMO or not viewer_of(request).is_lead:
-            raise Http404
-        from apps.scheduling.stories import play_nine_ranks
-
-        now = timezone.now()
-        try:
-            job = play_nine_ranks(now=now, by=request.user)  # type: ignore[arg-type]  # logged in
-        except DomainError as error:
-            messages.warning(request, error.message)
-            return redirect("console:waterfall")
-        request_tick(job.cluster, now=now)
-        url = reverse("console:job-waterfall", args=[job.pk])
-        return redirect(url)
