@@ -105,9 +105,7 @@ STORIES = {
     "kill": _makes_way("a kill", "kill", grace=60, saves=0, runs=90),
     "checkpoint": _makes_way("a checkpoint", "checkpoint", grace=45, saves=25, runs=90),
     "demote": _makes_way("a demotion", "demote", grace=30, saves=15, runs=120),
-    "shrink": _makes_way(
-        "a gang that shrinks", "checkpoint", grace=45, saves=10, runs=90, gang=4, least=3
-    ),
+    "shrink": _makes_way("a shrink", "checkpoint", grace=45, saves=10, runs=90, gang=4, least=3),
 }
 """By name; what is to be seen in each is in its test."""
 

@@ -9,7 +9,7 @@ from apps.jobs.models import Arrival, Job
 from apps.scheduling.stories import STORIES
 from tests.console.ledgered import text_of
 
-BUTTONS = ("Play a kill", "Play a checkpoint", "Play a demotion", "Play a gang that shrinks")
+BUTTONS = ("Play a kill", "Play a checkpoint", "Play a demotion", "Play a shrink")
 NAMES = ("kill", "checkpoint", "demote", "shrink")
 
 
