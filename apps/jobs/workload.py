@@ -17,7 +17,8 @@ Where each figure comes from:
 
 Ours, without a source: which tenant runs what, limits of at least twice the run time, how busy the
 GPUs are, that one long job in twelve leaves its GPUs idle for the last part, the daily drain of
-one node for maintenance, and how often evaluations come.
+one node for maintenance, how often evaluations come, who can save its work when asked and how long
+that takes, which gangs are elastic, and that people sit at one small job in ten of one team.
 """
 
 from __future__ import annotations
@@ -82,6 +83,15 @@ EVALUATORS = ("nlp/eval", "nlp/alignment", "vision/perception", "guest")
 EVALUATOR_PARTS = (6.0, 2.0, 2.0, 1.0)
 SCAVENGES = "guest"
 """The tenant whose jobs go in the lowest class."""
+
+# Asked to save its work: how many ignore it, and the seconds it takes the others (log-normal). With
+# a grace of two minutes about one in nine is too late.
+DEAF, SAVES_MEDIAN, SAVES_DEVIATION = 0.05, 30.0, 0.9
+ELASTIC = 0.3
+"""Of the gangs of at least two nodes: they go on with half of their members."""
+
+ATTENDED, ATTENDED_PART, ATTENDED_CLASS = "vision/generative", 0.1, "interactive"
+"""The team whose jobs of one GPU nobody may evict, where somebody sits at them; in its promise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +203,15 @@ def _behaviour(dice: random.Random, seconds: float) -> dict[str, Any]:
     return does
 
 
+def _takes(dice: random.Random) -> float | str:
+    """Return how long a job takes to save its work when it is asked to leave."""
+    deaf, seconds = (
+        dice.random() < DEAF,
+        dice.lognormvariate(math.log(SAVES_MEDIAN), SAVES_DEVIATION),
+    )
+    return "never" if deaf else round(seconds, 1)
+
+
 def _job(dice: random.Random, at: datetime, gpus: int) -> Made:
     sizes = _sizes(gpus)
     asked = dice.choices(list(sizes), [row[0] for row in sizes.values()])[0]
@@ -206,8 +225,9 @@ def _job(dice: random.Random, at: datetime, gpus: int) -> Made:
         "outcome": outcome,
         **_behaviour(dice, seconds),
     }
-    if size > 1:
+    if asked >= 8:
         workload["checkpoint_every"] = dice.choice((900, 1_800, 3_600))
+    workload["checkpoint_takes"] = _takes(dice)
     spec: dict[str, Any] = {
         "name": f"{dice.choice(WHO[tenant][1])}-{dice.randrange(16**4):04x}",
         "pool": GPU_POOL,
@@ -221,8 +241,12 @@ def _job(dice: random.Random, at: datetime, gpus: int) -> Made:
         spec["topology"] = "nvlink"
     elif 2 <= size <= 4 and wish < 0.30:
         spec["topology"] = "rack"
+    if size > 1 and dice.random() < ELASTIC:
+        spec["min_size"] = size // 2
     if tenant == SCAVENGES:
         spec["priority_class"] = "scavenger"
+    elif tenant == ATTENDED and asked == 1 and dice.random() < ATTENDED_PART:
+        spec["priority_class"] = ATTENDED_CLASS
     elif asked <= 8 and dice.random() < 0.02:
         spec["priority_class"] = "urgent"
     return Made(at, tenant, spec)

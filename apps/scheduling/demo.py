@@ -25,12 +25,13 @@ from apps.common.errors import Conflict, DomainError, Invalid
 from apps.jobs.models import Arrival
 from apps.jobs.trace_import import Progress, import_trace, no_progress
 from apps.jobs.traces import Report
-from apps.jobs.workload import GPU_POOL, SLICE_POOL, made_jobs, node_changes
+from apps.jobs.workload import ATTENDED_CLASS, GPU_POOL, SLICE_POOL, made_jobs, node_changes
 from apps.ledger.prices import set_price
 from apps.queues.models import PriorityClass
 from apps.queues.services import add_class, default_class, set_policy
 from apps.quotas.models import Quota
 from apps.quotas.services import set_quota
+from apps.scheduling.planned import PolicyChange, plan_policies
 from apps.tenants.models import Membership, Role, Tenant
 from apps.tenants.services import add_member, create_tenant
 
@@ -75,7 +76,23 @@ PROMISES: dict[str, tuple[float, float | None]] = {
 CLASSES: dict[str, dict[str, Any]] = {
     "urgent": {"priority": 100},
     "scavenger": {"priority": -100, "usage_factor": 0.0},
+    ATTENDED_CLASS: {"preemptible": False},
 }
+
+# Careful with running work: nobody leaves in its first hour, nor soon after it came back.
+GIVING_WAY: dict[str, Any] = {
+    "preemption": "reclaim",
+    "grace_seconds": 120,
+    "min_runtime_seconds": 3_600,
+    "cooldown_seconds": 6 * 3_600,
+    "max_evictions_per_tick": 2,
+}
+# What was tried: from which part of the history on, the mode, and why.
+TRIED: tuple[tuple[float, str, str], ...] = (
+    (0.0, "kill", "promises are kept at once, whatever work that costs"),
+    (2 / 7, "demote", "kills lost too much; who is in the way may end by itself first"),
+    (4 / 7, "checkpoint", "promises came late; asked to save its work, a job loses little"),
+)
 
 
 class NotADemo(DomainError):
@@ -184,7 +201,13 @@ def _atlas(seed: int, days: int, nodes: int, tenants: dict[str, Tenant], now: da
     for pool in (whole, sliced):
         set_price(pool, per_gpu_hour=PRICE, from_at=None, by=None, now=now, reason="the demo's")
     _promise(whole, nodes * GPUS_PER_NODE, tenants, now)
-    set_policy(cluster, by=None, now=now, reason="the demo's")
+    plan_policies(
+        cluster,
+        [
+            PolicyChange(start + part * timedelta(days=days), why, {**GIVING_WAY, "mode": mode})
+            for part, mode, why in TRIED
+        ],
+    )
     world_of(cluster).add_nodes(_nodes(nodes), at=start)
     return cluster
 

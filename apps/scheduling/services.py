@@ -29,6 +29,7 @@ from apps.scheduling.leases import Lease, LeaseLost, claim, fenced, release, ren
 from apps.scheduling.marks import held_idle_of
 from apps.scheduling.models import Tick
 from apps.scheduling.observe import observe
+from apps.scheduling.planned import set_due
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ def pass_once(
     began = time.perf_counter()
     steps.reached("observe")
     frames = frames or Frames(cluster)
+    set_due(cluster, lease, frames, now=now)
     submit_due(cluster, now=now, intake=frames.intake)
     alive = observe(cluster, backend, lease, frames, now=now)
     samples = backend.utilisation(now=now)

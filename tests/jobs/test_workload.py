@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from apps.backends.adapters.simulator.workload import check
 from apps.jobs.arrivals import SPEC_KEYS
 from apps.jobs.workload import (
+    ATTENDED,
+    ATTENDED_CLASS,
+    ATTENDED_PART,
     BY_WEEKDAY,
+    DEAF,
+    ELASTIC,
     FAILS,
     GPU_POOL,
     LOAD,
@@ -94,6 +99,28 @@ def test_there_are_gangs_idlers_and_every_tenant(weeks):
     idle = sum("idle_after" in job.spec["workload"] for job in long)
     assert idle / len(long) == pytest.approx(1 / 12, abs=0.03)
     assert any(job.spec["workload"].get("unknown") for job in weeks)
+
+
+def test_some_gangs_are_elastic_and_not_all_save_their_work_in_time(weeks):
+    gangs = [job for job in weeks if job.spec["size"] > 1]
+    elastic = [job.spec for job in gangs if "min_size" in job.spec]
+    takes = [job.spec["workload"]["checkpoint_takes"] for job in weeks]
+    late = sum(each == "never" or each > 120 for each in takes)
+
+    assert len(elastic) / len(gangs) == pytest.approx(ELASTIC, abs=0.03)
+    assert {spec["min_size"] * 2 - spec["size"] for spec in elastic} == {0}
+    assert not any("min_size" in job.spec for job in weeks if job.spec["size"] == 1)
+    assert takes.count("never") / len(takes) == pytest.approx(DEAF, abs=0.01)
+    # Of the others those above ln(120 / 30) / 0.9 = 1.54 deviations: 6.2 %.
+    assert late / len(takes) == pytest.approx(DEAF + (1 - DEAF) * 0.062, abs=0.01)
+
+
+def test_somebody_sits_at_one_small_job_in_ten_of_one_team(weeks):
+    small = [job for job in weeks if job.tenant == ATTENDED and gpus_of(job) == 1]
+    attended = [job for job in weeks if job.spec.get("priority_class") == ATTENDED_CLASS]
+
+    assert len(attended) / len(small) == pytest.approx(ATTENDED_PART, abs=0.03)
+    assert {(job.tenant, gpus_of(job)) for job in attended} == {(ATTENDED, 1)}
 
 
 def test_whatever_is_made_can_be_submitted_and_ends_by_itself():

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import io
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from apps.accounts.models import User
+from apps.audit.models import Entry
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster, Pool
 from apps.common.errors import Conflict, Invalid
-from apps.jobs.models import Arrival, Attempt, Job, Move, Reservation
+from apps.jobs import workload
+from apps.jobs.models import Arrival, Attempt, Eviction, Job, Move, Reservation
+from apps.jobs.states import EvictionMode
 from apps.jobs.workload import GPU_POOL, SLICE_POOL
 from apps.ledger.models import Interval, Price
 from apps.quotas.models import Quota
 from apps.scheduling import demo
 from apps.scheduling.demo import NotADemo, load_demo, load_trace
+from apps.scheduling.planned import PLANNED
 from apps.scheduling.services import tick
 from apps.tenants.models import Membership, Tenant
 from tests.factories import NOW
@@ -130,7 +134,6 @@ def test_the_same_seed_makes_the_same_demo():
         Arrival.objects.all().delete()
         Quota.objects.all().delete()
         Price.objects.all().delete()
-        Cluster.objects.get().policy.delete()
         Pool.objects.all().delete()
         Cluster.objects.all().delete()
         return rows
@@ -172,6 +175,53 @@ def test_the_tick_makes_the_history():
     assert cluster.trouble == ""
     assert Job.objects.filter(attempts__started_at__isnull=False).exists()
     assert Arrival.objects.filter(at__lte=cluster.clock_now, job=None).count() == 0
+    assert not Arrival.objects.exclude(refused="").exists()
+
+
+# Its modes ------------------------------------------------------------------------------------------------
+
+
+def planned(cluster: Cluster) -> list[tuple[timedelta, str]]:
+    return [
+        (datetime.fromisoformat(row["at"]) - cluster.clock_now, row["columns"]["mode"])
+        for row in cluster.options[PLANNED]
+    ]
+
+
+def test_its_admin_tries_each_mode_in_turn_and_ends_with_checkpoints():
+    cluster, _ = load_demo(now=NOW, days=7, nodes=1)
+
+    assert planned(cluster) == [
+        (timedelta(days=0), "kill"),
+        (timedelta(days=2), "demote"),
+        (timedelta(days=4), "checkpoint"),
+    ]
+
+
+def test_without_a_history_it_begins_with_checkpoints():
+    cluster, _ = load_demo(now=NOW, **SMALL)
+
+    assert planned(cluster) == [(timedelta(0), "checkpoint")]
+
+
+def test_its_history_has_evictions_of_every_mode(monkeypatch):
+    # Three days on four nodes, with few evaluations and a look every half hour.
+    monkeypatch.setattr(demo, "AHEAD", timedelta())
+    monkeypatch.setattr(workload, "EVALUATION_EVERY", 36_000)
+    cluster, _ = load_demo(now=NOW, seed=2, days=3, nodes=4)
+    Cluster.objects.update(clock_until=NOW, clock_step=1_800)
+
+    while cluster.clock_now < NOW:
+        assert tick(cluster)
+        cluster.refresh_from_db()
+
+    ended = Eviction.objects.exclude(outcome="")
+    assert set(ended.values_list("mode", flat=True)) == set(EvictionMode.values)
+    assert {"killed", "checkpointed", "grace_exceeded", "demoted", "shrunk"} <= set(
+        ended.values_list("outcome", flat=True)
+    )
+    by = Entry.objects.filter(verb="policy changed").values_list("actor__username", flat=True)
+    assert list(by) == ["admin"] * 3
     assert not Arrival.objects.exclude(refused="").exists()
 
 
