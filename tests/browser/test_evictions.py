@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -120,3 +122,22 @@ def test_a_grace_is_counted_down_from_what_the_server_said(
         "el => { const one = el.cloneNode(); one.dataset.countdown = '0'; el.replaceWith(one); }"
     )
     expect(countdown).to_have_text("any moment now")
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_story_is_played_by_a_click_and_a_second_click_is_told_so(
+    open_page: Open, settings: Any, width: int
+) -> None:
+    settings.DEMO = True
+    page = open_page("/evictions/", who="alice", width=width)
+    assert overflow(page) <= 0
+
+    page.get_by_role("button", name="Play a checkpoint").click()
+
+    expect(
+        page.get_by_role("status").filter(has_text="The story of a checkpoint begins")
+    ).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/jobs/\d+/$"))
+    page.goto("/evictions/")
+    page.get_by_role("button", name="Play a kill").click()
+    expect(page.get_by_text("The story of a checkpoint is being told")).to_be_visible()
