@@ -120,11 +120,12 @@ def jain(held: Any, entitled: Any) -> float | None:
 def _replay(cluster: Any) -> dict[str, Any]:
     """Tick until all have ended; return what was seen on the way."""
     from apps.backends.kinds import backend_of
+    from apps.common.upkeep import refresh_statistics
     from apps.jobs.models import Job
     from apps.scheduling.decide import thin_out
     from apps.scheduling.frame import Frames
     from apps.scheduling.leases import claim, release, renew
-    from apps.scheduling.services import THIN_OUT_EVERY, next_instant, pass_once
+    from apps.scheduling.services import next_instant, pass_once
     from apps.scheduling.stored import decision_of
 
     lease = claim(cluster, holder="benchmark")
@@ -150,7 +151,8 @@ def _replay(cluster: Any) -> dict[str, Any]:
             break
         cluster.clock_now = following
         count += 1
-        if count % THIN_OUT_EVERY == 0:
+        if count % 200 == 0:
+            refresh_statistics()
             thin_out(cluster, now=cluster.clock_now)
             print(f"{cluster.clock_now} {time.perf_counter() - began:.0f} s", file=sys.stderr)
     release(lease, started=time.time(), period=0.0)

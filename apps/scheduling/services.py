@@ -13,6 +13,7 @@ from apps.backends.models import Cluster
 from apps.backends.port import Backend, BackendError
 from apps.common.prepared import Prepared
 from apps.common.time import to_us
+from apps.common.upkeep import refresh_statistics
 from apps.jobs.arrivals import submit_due
 from apps.jobs.models import Job
 from apps.jobs.states import WAITING
@@ -36,7 +37,6 @@ logger = logging.getLogger(__name__)
 # How long one task may keep ticking a virtual clock, and how often its pages are written, seconds.
 CATCH_UP_SECONDS = 5.0
 SHOW_EVERY_SECONDS = 1.5
-THIN_OUT_EVERY = 200
 
 
 ANY_WAITS = Prepared(
@@ -116,6 +116,12 @@ def pass_once(
     return tick
 
 
+def _tidy_up(cluster: Cluster, *, now: datetime) -> None:
+    """Do what each batch of ticks leaves to be done."""
+    thin_out(cluster, now=now)
+    refresh_statistics()
+
+
 def _asked_again(cluster: Cluster, looked_at: datetime) -> bool:
     """Return whether a change asked for a tick after the last one looked."""
     row = Cluster.objects.filter(pk=cluster.pk).values_list("tick_requested_at", flat=True)
@@ -135,7 +141,7 @@ def _tick_wall(cluster: Cluster, backend: Backend, lease: Lease) -> None:
         if not _asked_again(cluster, looked_at) or time.monotonic() + 1 > end:
             break
         time.sleep(max(0.0, 1 - (timezone.now() - looked_at).total_seconds()))
-    thin_out(cluster, now=timezone.now())
+    _tidy_up(cluster, now=timezone.now())
 
 
 def next_instant(cluster: Cluster) -> datetime | None:
@@ -172,13 +178,13 @@ def step_virtual(
 
 def _catch_up(cluster: Cluster, backend: Backend, lease: Lease) -> None:
     """Tick a virtual clock as fast as it goes, for a few seconds."""
-    began = shown = time.monotonic()
-    count = 0
+    began = time.monotonic()
+    shown: float | None = None
     frames = Frames(cluster)
     while cluster.clock_now is not None:
         late = time.monotonic()
         last = late - began > CATCH_UP_SECONDS
-        show = last or count == 0 or late - shown > SHOW_EVERY_SECONDS
+        show = last or shown is None or late - shown > SHOW_EVERY_SECONDS
         if show:
             shown = late
             frames.forget()
@@ -186,9 +192,7 @@ def _catch_up(cluster: Cluster, backend: Backend, lease: Lease) -> None:
             break
         # A story that is to be watched goes on at a pace, wall seconds a step.
         time.sleep(min(float(cluster.options.get("pace", 0)), 1.0))
-        count += 1
-        if count % THIN_OUT_EVERY == 0:
-            thin_out(cluster, now=cluster.now())
+    _tidy_up(cluster, now=cluster.now())
 
 
 def tick(cluster: Cluster, *, holder: str = "tick") -> bool:

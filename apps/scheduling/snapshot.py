@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ RESERVED = Prepared(
 PENDING = Prepared(
     lambda cluster_id: (
         Job.objects.filter(cluster=cluster_id, state__in=sorted(WAITING))
-        .order_by("id")
+        .order_by()
         .values_list(*PENDING_COLUMNS)
     )
 )
@@ -164,7 +165,8 @@ def _pending(
     holds: dict[int, list[tuple[int, int]]],
     guest: Guest | None,
 ) -> engine.Pending:
-    rows = PENDING.rows(cluster.pk)
+    # Sorted here: asked for in this order, SQLite walks through all jobs there ever were.
+    rows = sorted(PENDING.rows(cluster.pk), key=itemgetter(0))
     if guest is not None:
         rows = [*rows, tuple(getattr(guest.job, column) for column in PENDING_COLUMNS)]
     frame.check({r[1] for r in rows}, {r[2] for r in rows}, {r[7] for r in rows})
