@@ -36,7 +36,9 @@ class VictimShown(serializers.Serializer[Any]):
     members = serializers.IntegerField(help_text="That leave.")
     gpus = serializers.IntegerField(help_text="That are given up.")
     leave_by = serializers.DateTimeField(help_text="Demoted: asked to leave from then on.")
-    lost_gpu_hours = serializers.CharField(help_text="Were it killed now; exact.")
+    lost_gpu_hours = serializers.CharField(
+        help_text="Were it killed now; a gang that shrinks loses nothing. Exact."
+    )
     lost_money = serializers.CharField(
         allow_null=True, help_text="Likewise; null: no price, or not for you."
     )

@@ -49,8 +49,9 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Who would give way: ``gpus`` on its last ``members``; what is lost if it is killed now.
+    """Who would give way: ``gpus`` on its last ``members``.
 
+    ``lost``: what it would lose, were it killed now; a gang that shrinks goes on, and loses nothing.
     ``leave_by``: it has left by then; one that is demoted is asked to leave from then on.
     """
 
@@ -210,12 +211,13 @@ def _victims(decision: Decision, index: int, pool: Pool) -> tuple[Victim, ...]:
     for k in rows:
         if ids[k] not in jobs:
             continue
-        gpus, lost = int(table.gpus[k]), int(table.lost[k])
+        gpus, mode = int(table.gpus[k]), MODES[Mode(int(table.mode[k]))]
+        lost = 0 if mode == EvictionMode.SHRINK else int(table.lost[k])
         amount = prices.amount(pool.pk, gpus, snapshot.now - lost // max(gpus, 1), snapshot.now)
         found.append(
             Victim(
                 job=jobs[ids[k]],
-                mode=MODES[Mode(int(table.mode[k]))],
+                mode=mode,
                 rule=table.rule[k],
                 members=int(table.members[k]),
                 gpus=gpus,

@@ -139,6 +139,27 @@ def test_whom_it_would_evict_is_evicted(
         assert (found.likely, found.basis) == (record.leave_by, Basis.VICTIMS)
 
 
+def test_who_only_shrinks_loses_nothing_as_its_record_says(
+    play: Playground, vision: Tenant, root: User, urgent: PriorityClass
+) -> None:
+    evict_by(play, "checkpoint")
+    set_price(play.pool, per_gpu_hour=Decimal("2.50"), from_at=NOW, by=None, now=NOW, reason="test")
+    make_job(vision, play.pool, size=8, min_size=4, limit_seconds=36_000)
+    play.tick(0)
+    wanted = spec(play, vision, size=2, priority_class=urgent)
+
+    found = ask(play, wanted, root, 600)
+    really(play, wanted, root, 600)
+    play.tick(660)
+    play.tick(670)
+
+    record, (victim,) = Eviction.objects.get(), found.victims
+    assert (victim.mode, victim.members) == (record.mode, record.members) == ("shrink", 2)
+    assert record.outcome == "shrunk"
+    assert victim.lost.gpu_hours == record.lost_gpu_us == 0
+    assert victim.lost.money == record.lost_micros == 0
+
+
 def test_nobody_is_evicted_for_what_is_only_tried(
     play: Playground, vision: Tenant, root: User, urgent: PriorityClass
 ) -> None:
