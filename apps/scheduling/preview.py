@@ -13,6 +13,7 @@ from apps.accounts.models import User
 from apps.backends.models import Cluster, Pool
 from apps.common.errors import Conflict
 from apps.common.time import from_us
+from apps.engine.errors import Refused
 from apps.engine.forecast import likely_starts
 from apps.engine.types import NONE, Mode
 from apps.jobs.eviction_facts import Loss
@@ -93,7 +94,8 @@ def preview(spec: JobSpec, *, by: User, now: datetime, place: Place | None = Non
     The plan is of one decision: what is submitted, ends or is changed later can change it.
 
     :raises Invalid: naming the field, as ``submit_job`` does.
-    :raises Conflict: ``not_seen_yet``, before the cluster's first look: its nodes are not known.
+    :raises Conflict: ``not_seen_yet``, before the cluster's first look: its nodes are not known;
+        ``policy_refused``, if no tick can decide either; ``moving``, if the tables never stand still.
     """
     job = preview_job(spec, by=by, now=now, place=place)
     if spec.cluster.first_look_at is None:
@@ -113,12 +115,18 @@ def preview(spec: JobSpec, *, by: User, now: datetime, place: Place | None = Non
 
 def _decide(cluster: Cluster, guest: Guest, *, now: datetime) -> Decision:
     """Decide on the tables as they are; a tick may write between two reads of them."""
-    for _ in range(TRIES - 1):
+    for _ in range(TRIES):
         try:
             return decide(cluster, Frames(cluster, guest=guest), now=now)
         except StaleFrame:
             continue
-    return decide(cluster, Frames(cluster, guest=guest), now=now)
+        except Refused as error:
+            raise Conflict(
+                f"{cluster} cannot decide by its policy: {error}.",
+                field="cluster",
+                code="policy_refused",
+            ) from error
+    raise Conflict(f"{cluster} is changing just now; try again.", field="cluster", code="moving")
 
 
 def _told(

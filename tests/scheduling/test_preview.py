@@ -17,6 +17,7 @@ from apps.jobs.specs import JobSpec
 from apps.ledger.prices import set_price
 from apps.queues.models import ClusterPolicy, PriorityClass, Queue
 from apps.quotas.services import set_quota
+from apps.scheduling.frame import StaleFrame
 from apps.scheduling.models import Verdict
 from apps.scheduling.preview import Basis, Preview, preview
 from apps.tenants.models import Tenant
@@ -244,3 +245,34 @@ def test_before_the_first_look_nothing_is_said(
         preview(spec(play, vision), by=root, now=NOW)
 
     assert refused.value.code == "not_seen_yet"
+
+
+def test_what_the_engine_refuses_to_decide_by_is_told_by_name(
+    play: Playground, vision: Tenant, root: User
+) -> None:
+    play.tick(0)
+    ClusterPolicy.objects.create(cluster=play.cluster, backfill="conservative")
+
+    with pytest.raises(Conflict) as refused:
+        preview(spec(play, vision), by=root, now=play.at(10))
+
+    assert (refused.value.field, refused.value.code) == ("cluster", "policy_refused")
+    assert refused.value.message == (
+        "play cannot decide by its policy: backfill = 'conservative': is not built yet."
+    )
+
+
+def test_tables_that_change_at_each_look_are_looked_at_later(
+    play: Playground, vision: Tenant, root: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play.tick(0)
+
+    def changes(*_: Any, **__: Any) -> None:
+        raise StaleFrame
+
+    monkeypatch.setattr("apps.scheduling.preview.decide", changes)
+
+    with pytest.raises(Conflict) as refused:
+        preview(spec(play, vision), by=root, now=play.at(10))
+
+    assert refused.value.code == "moving"
