@@ -50,6 +50,9 @@ class PreviewShown(serializers.Serializer[Any]):
     dry_run = serializers.BooleanField(default=True)
     cluster = serializers.CharField()
     at = serializers.DateTimeField(help_text="The cluster's time of this decision.")
+    observed_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the cluster was last looked at: it is decided on that."
+    )
     would_start = serializers.BooleanField(help_text="By this decision, whole.")
     nodes = serializers.ListField(
         child=serializers.CharField(), help_text="Of each member, by rank; empty: it would wait."
@@ -81,6 +84,7 @@ def preview_shown(found: Preview, user: User) -> dict[str, Any]:
         "dry_run": True,
         "cluster": found.job.cluster.name,
         "at": found.at,
+        "observed_at": found.job.cluster.observed_at,
         "would_start": found.starts,
         "nodes": list(found.nodes),
         "code": facts["code"],

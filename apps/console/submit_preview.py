@@ -11,9 +11,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.common import show
+from apps.console.alarms import silent
 from apps.console.eviction_rows import tells_money
+from apps.console.marks import Alert
 from apps.console.people import Told, Viewer
 from apps.console.reasons import linked
+from apps.console.stamps import lateness
 from apps.jobs.states import EvictionMode
 from apps.scheduling.preview import Basis, Preview, Victim
 
@@ -43,6 +46,7 @@ class VictimRow:
 class Panel:
     """The preview beside the form."""
 
+    alerts: tuple[Alert, ...]
     heading: str
     sentence: SafeString
     as_of: str
@@ -56,18 +60,20 @@ class Panel:
     ahead_more: int
 
 
-def panel_of(found: Preview, viewer: Viewer, *, money: bool) -> Panel:
-    """Return the preview as the page shows it."""
+def panel_of(found: Preview, viewer: Viewer, *, money: bool, wall: datetime) -> Panel:
+    """Return the preview as the page shows it; ``wall`` tells whether its cluster still reports."""
 
     def when(at: datetime) -> str:
         return show.instant(at, now=found.at, style="seconds")
 
-    jobs = [one for one in found.ahead[:AHEAD_SHOWN]]
+    jobs = found.ahead[:AHEAD_SHOWN]
+    late = bool(lateness(found.job.cluster, wall))
     return Panel(
-        heading=_heading(found, when),
+        alerts=tuple(silent([found.job.cluster], wall)),
+        heading=_heading(found, when, late=late),
         sentence=_sentence(found, when),
         as_of=when(found.at),
-        likely="" if found.likely is None else when(found.likely),
+        likely="" if found.likely is None or late else when(found.likely),
         stands_on=STANDS_ON.get(found.basis, ""),
         place=f"{show.whole(found.position)} of {show.counted(found.waiting, 'job')} in line",
         nodes=_nodes(found.nodes),
@@ -78,10 +84,14 @@ def panel_of(found: Preview, viewer: Viewer, *, money: bool) -> Panel:
     )
 
 
-def _heading(found: Preview, when: Callable[[datetime], str]) -> str:
-    """Return the answer: whether it would start, and if not, after whom or whose leaving."""
+def _heading(found: Preview, when: Callable[[datetime], str], *, late: bool) -> str:
+    """Return the answer: whether it would start, and if not, after whom or whose leaving.
+
+    ``late``: the cluster does not report, and nothing starts before it does.
+    """
     if found.starts:
-        return f"It would start now, on {show.counted(len(set(found.nodes)), 'node')}."
+        then = f"once {found.job.cluster} reports again" if late else "now"
+        return f"It would start {then}, on {show.counted(len(set(found.nodes)), 'node')}."
     if found.never_fits is not None:
         return "It would never start."
     if found.victims:
@@ -89,8 +99,9 @@ def _heading(found: Preview, when: Callable[[datetime], str]) -> str:
         them = "it" if len(found.victims) == 1 else "them"
         if any(one.mode == EvictionMode.DEMOTE for one in found.victims):
             return f"It would demote {many}, and wait for {them}."
-        return f"It would evict {many}, and start by {when(found.victims[0].leave_by)}."
-    likely = "" if found.likely is None else f", likely until {when(found.likely)}"
+        start = "" if late or found.likely is None else f", and start by {when(found.likely)}"
+        return f"It would evict {many}{start}."
+    likely = "" if late or found.likely is None else f", likely until {when(found.likely)}"
     return f"It would wait{likely}."
 
 

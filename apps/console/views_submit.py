@@ -11,6 +11,7 @@ from django.contrib.auth.mixins import LoginRequiredMixin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views import View
 
 from apps.backends.models import Pool
@@ -199,7 +200,8 @@ class Submit(LoginRequiredMixin, View):
         """Show what would come of it beside the form, which goes on as it was typed."""
         viewer = viewer_of(request)
         found = preview(spec, by=viewer.user, now=spec.cluster.now())
-        return self._page(request, form, panel=panel_of(found, viewer, money=sees_money(viewer)))
+        panel = panel_of(found, viewer, money=sees_money(viewer), wall=timezone.now())
+        return self._page(request, form, panel=panel)
 
     def _initial(self, request: HttpRequest) -> dict[str, Any]:
         names = [*SubmitForm.BASICS, *SubmitForm.SHAPE, *SubmitForm.ORDER, *SubmitForm.SIMULATED]

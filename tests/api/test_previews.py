@@ -107,6 +107,7 @@ def test_whom_it_would_evict_is_told_as_the_caller_may_know_them(
     hers = call(carol).post(DRY, body | {"tenant": "nlp"}).json()
 
     (victim,), (own,) = told["evicts"], hers["evicts"]
+    assert told["at"] == told["observed_at"] == "2026-01-05T12:10:00Z"
     assert (told["would_start"], told["code"], told["basis"]) == (False, "leaving", "victims")
     assert told["sentence"] == "Waits for a job of nlp to leave, by 2026-01-05T12:11:00Z."
     assert (victim["job"], victim["name"], victim["tenant"]) == (None, "a job of nlp", "nlp")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from apps.backends.models import Cluster
 from apps.jobs.models import Eviction, Job
 from apps.ledger.prices import set_price
 from apps.queues.models import ClusterPolicy, PriorityClass
@@ -103,3 +105,20 @@ def test_who_waits_is_told_after_whom_and_until_when(
     assert html.index("first-0") < html.index("first-4")
     assert "first-5" not in html
     assert "and 2 jobs more" in html
+
+
+def test_what_would_start_on_a_cluster_that_is_silent_is_not_said_to_start_now(
+    world: SimpleNamespace, now: datetime, as_user: AsUser
+) -> None:
+    asked = {"pool": world.pool.pk, "size": "2", "gpus_per_member": "8"}
+    there = SimpleNamespace(pool=world.pool)
+
+    fresh = asks(there, as_user("alice"), "nlp", **asked)
+    Cluster.objects.filter(pk=world.cluster.pk).update(observed_at=now - timedelta(hours=1))
+    silent = asks(there, as_user("alice"), "nlp", **asked)
+
+    assert "It would start now, on 2 nodes." in fresh
+    assert "has not reported" not in fresh
+    assert "It would start once atlas reports again, on 2 nodes." in silent
+    assert "atlas has not reported for 1 h" in silent
+    assert "no instant is in sight" in silent
