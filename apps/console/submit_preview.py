@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -95,12 +96,17 @@ def _heading(found: Preview, when: Callable[[datetime], str], *, late: bool) -> 
     if found.never_fits is not None:
         return "It would never start."
     if found.victims:
-        many = show.counted(len(found.victims), "job")
-        them = "it" if len(found.victims) == 1 else "them"
-        if any(one.mode == EvictionMode.DEMOTE for one in found.victims):
-            return f"It would demote {many}, and wait for {them}."
-        start = "" if late or found.likely is None else f", and start by {when(found.likely)}"
-        return f"It would evict {many}{start}."
+        modes = Counter(one.mode for one in found.victims)
+        if demoted := modes[EvictionMode.DEMOTE]:
+            them = "it" if demoted == 1 else "them"
+            return f"It would demote {show.counted(demoted, 'job')}, and wait for {them}."
+        shrunk = modes[EvictionMode.SHRINK]
+        asked = {"evict": len(found.victims) - shrunk, "shrink": shrunk}
+        told = [f"{verb} {show.counted(many, 'job')}" for verb, many in asked.items() if many]
+        start = (
+            "" if late or found.likely is None else f", and likely start by {when(found.likely)}"
+        )
+        return f"It would {' and '.join(told)}{start}."
     likely = "" if late or found.likely is None else f", likely until {when(found.likely)}"
     return f"It would wait{likely}."
 
@@ -151,5 +157,9 @@ def _how(victim: Victim, when: Callable[[datetime], str]) -> str:
 
 
 def _lost(victims: Sequence[Victim]) -> str:
-    """Return what all of them would lose together, were they killed now."""
-    return show.gpu_hours(sum((one.lost.gpu_hours for one in victims), Fraction(0)))
+    """Say what all of them would lose together, were they killed now, and what spares them that."""
+    together = show.gpu_hours(sum((one.lost.gpu_hours for one in victims), Fraction(0)))
+    said = f"Together {together} of work since their last checkpoints."
+    if all(one.mode == EvictionMode.KILL for one in victims):
+        return said
+    return f"{said} Work that is saved before its job leaves is not lost."

@@ -56,8 +56,8 @@ def urgent() -> str:
 @pytest.mark.parametrize(
     ("mode", "said", "how"),
     [
-        ("kill", "It would evict 1 job, and start by", "stopped at once"),
-        ("checkpoint", "It would evict 1 job, and start by", "saves its work and leaves by"),
+        ("kill", "It would evict 1 job, and likely start by", "stopped at once"),
+        ("checkpoint", "It would evict 1 job, and likely start by", "saves its work and leaves by"),
         ("demote", "It would demote 1 job, and wait for it.", "runs on; asked to leave from"),
     ],
 )
@@ -80,6 +80,37 @@ def test_whom_it_would_evict_is_said_with_what_is_lost_at_most(
     assert "a job of nlp" in others
     assert "$4.00" not in others
     assert not Eviction.objects.exists()
+
+
+SAVED = "Work that is saved before its job leaves is not lost."
+
+
+@pytest.mark.parametrize(("mode", "saves"), [("kill", False), ("checkpoint", True)])
+def test_work_is_said_to_be_saved_only_where_it_can_be(
+    mode: str, saves: bool, contested: Playground, as_user: AsUser
+) -> None:
+    ClusterPolicy.objects.create(cluster=contested.cluster, preemption="priority", mode=mode)
+
+    html = asks(contested, as_user("vera"), "vision", priority_class=urgent())
+
+    assert "Together 1.33 GPUh of work since their last checkpoints." in html
+    assert (SAVED in html) is saves
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [("2", "It would shrink 1 job,"), ("8", "It would evict 1 job,")]
+)
+def test_a_gang_that_only_shrinks_is_not_said_to_be_evicted(
+    size: str, said: str, contested: Playground, as_user: AsUser
+) -> None:
+    ClusterPolicy.objects.create(
+        cluster=contested.cluster, preemption="priority", mode="checkpoint"
+    )
+    Job.objects.update(min_size=4)
+
+    html = asks(contested, as_user("vera"), "vision", priority_class=urgent(), size=size)
+
+    assert f"{said} and likely start by" in html
 
 
 def test_who_waits_is_told_after_whom_and_until_when(
