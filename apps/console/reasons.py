@@ -83,12 +83,12 @@ def _job_link(name: str, pk: int | None) -> SafeString:
 
 
 DECIDING = re.compile(
-    r"^On hold|(?<![^\s(])(?:weight )?\d[\d,]*[^;.,:]*(?:; [\d,]+ (?:is|are) free)?"
+    r"^On hold|(?<![^\s(])(?:weight )?\d[\d,]*(?:[^;.,:]|:(?=\d))*(?:; [\d,]+ (?:is|are) free)?"
 )
 
 
 def _escaped(text: str) -> SafeString:
-    """Return a sentence escaped, the part that decides strong: its first number, to the stop."""
+    """Return a sentence escaped, the part that decides strong: its first number or clock, to the stop."""
     found = DECIDING.search(text)
     if found is None:
         return conditional_escape(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +12,11 @@ from django.test import Client
 
 from apps.common import show
 from apps.common.time import to_us
+from apps.console.reasons import linked
 from apps.jobs.models import Job
 from apps.scheduling.models import Verdict
 
+AT = datetime(2026, 1, 5, 12, 11, tzinfo=UTC)
 AsUser = Callable[[str], Client]
 MakeJob = Callable[..., Job]
 
@@ -91,3 +93,20 @@ def test_each_code_has_its_sentence_on_the_queue_the_job_and_as_a_gate(
     assert page.context["why"]["sentence"].startswith(said)
     assert [gate["ok"] for gate in page.context["why"]["gates"]].count(False) == 1
     assert exported["reason"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (
+            {"code": "deferred", "until": AT},
+            "It may evict, and not before <b>12:11:00</b>: a limit",
+        ),
+        ({"code": "begin_time", "what": AT}, "Not to begin before <b>5 Jan 12:11:00</b>."),
+        ({"code": "capacity", "needed": 8}, "Needs <b>8 GPUs; 0 are free</b>."),
+    ],
+)
+def test_a_clock_in_a_sentence_is_strong_as_a_whole(facts: dict[str, Any], said: str) -> None:
+    style = "5 Jan %H:%M:%S" if facts["code"] == "begin_time" else "%H:%M:%S"
+
+    assert said in linked(facts, lambda at: at.strftime(style))
