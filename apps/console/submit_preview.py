@@ -114,7 +114,12 @@ def _heading(found: Preview, when: Callable[[datetime], str], *, late: bool) -> 
 def _sentence(found: Preview, when: Callable[[datetime], str]) -> SafeString:
     if found.starts:
         return format_html("{}", "There is room for all its members at once.")
-    return linked(found.facts, when)
+    never = found.never_fits
+    if never is None:
+        return linked(found.facts, when)
+    # Whatever holds it now, it never fits: the heading says so, and this why.
+    said = {"code": "never_fits", "needed": never.needed, "most": never.most}
+    return linked({**found.facts, **said, "tenant": never.tenant or None}, when)
 
 
 def _nodes(names: Sequence[str]) -> str:

@@ -153,3 +153,13 @@ def test_what_would_start_on_a_cluster_that_is_silent_is_not_said_to_start_now(
     assert "It would start once atlas reports again, on 2 nodes." in silent
     assert "atlas has not reported for 1 h" in silent
     assert "no instant is in sight" in silent
+
+
+def test_on_hold_and_too_large_is_said_to_be_too_large(
+    contested: Playground, as_user: AsUser
+) -> None:
+    html = asks(contested, as_user("vera"), "vision", size="9", held="on")
+
+    assert "It would never start." in html
+    assert "Never fits: needs <b>9 GPUs</b>; gpu can give 8." in html
+    assert "Release it and it can run" not in html
