@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from django.db import connection, transaction
 
 from apps.accounts.models import User
 from apps.backends.models import Cluster, Pool
@@ -113,11 +116,27 @@ def preview(spec: JobSpec, *, by: User, now: datetime, place: Place | None = Non
     return _told(decision, job, by, spec, needed, took_ms=took_ms, place=place)
 
 
+@contextmanager
+def at_one_instant() -> Iterator[None]:
+    """Read all tables as of one instant, and only read: a tick may write between two looks.
+
+    Where the database cannot without a lock that keeps ticks out (SQLite), they are read as they are.
+    """
+    if connection.vendor != "postgresql" or connection.in_atomic_block:
+        yield
+        return
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        yield
+
+
 def _decide(cluster: Cluster, guest: Guest, *, now: datetime) -> Decision:
-    """Decide on the tables as they are; a tick may write between two reads of them."""
+    """Decide on the tables as they are, with the guest among those who wait."""
     for _ in range(TRIES):
         try:
-            return decide(cluster, Frames(cluster, guest=guest), now=now)
+            with at_one_instant():
+                return decide(cluster, Frames(cluster, guest=guest), now=now)
         except StaleFrame:
             continue
         except Refused as error:
