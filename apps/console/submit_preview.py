@@ -44,6 +44,14 @@ class VictimRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AheadRow:
+    """Who waits before it, and how large that gang is."""
+
+    told: Told
+    size: str
+
+
+@dataclass(frozen=True, slots=True)
 class Panel:
     """The preview beside the form."""
 
@@ -57,7 +65,7 @@ class Panel:
     nodes: str
     victims: tuple[VictimRow, ...]
     lost: str
-    ahead: tuple[Told, ...]
+    ahead: tuple[AheadRow, ...]
     ahead_more: int
 
 
@@ -80,7 +88,9 @@ def panel_of(found: Preview, viewer: Viewer, *, money: bool, wall: datetime) -> 
         nodes=_nodes(found.nodes),
         victims=tuple(_victim(one, viewer, when, money=money) for one in found.victims),
         lost=_lost(found.victims),
-        ahead=tuple(viewer.told(job) for job in jobs),
+        ahead=tuple(
+            AheadRow(viewer.told(job), show.counted(job.gpus, found.job.pool.unit)) for job in jobs
+        ),
         ahead_more=found.ahead_count - len(jobs),
     )
 

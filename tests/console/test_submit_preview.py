@@ -9,10 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from apps.backends.models import Cluster
 from apps.jobs.models import Eviction, Job
+from apps.jobs.services import cancel_job
 from apps.ledger.prices import set_price
 from apps.queues.models import ClusterPolicy, PriorityClass
 from apps.tenants.models import Tenant
@@ -129,6 +132,7 @@ def test_who_waits_is_told_after_whom_and_until_when(
         )
 
     html = asks(contested, as_user("alice"), "nlp")
+    others = asks(contested, as_user("vera"), "vision", nice="1000000")
 
     assert "It would wait, likely until" in html
     assert "if all that runs or waits before it uses all of its limit" in html
@@ -136,6 +140,9 @@ def test_who_waits_is_told_after_whom_and_until_when(
     assert html.index("first-0") < html.index("first-4")
     assert "first-5" not in html
     assert "and 2 jobs more" in html
+    # DOMAIN 22: of another team's job its size is told, and that is all.
+    assert others.count('<span class="meta">· 8 GPUs</span>') == 5
+    assert "first-" not in others
 
 
 def test_what_would_start_on_a_cluster_that_is_silent_is_not_said_to_start_now(
@@ -163,3 +170,27 @@ def test_on_hold_and_too_large_is_said_to_be_too_large(
     assert "It would never start." in html
     assert "Never fits: needs <b>9 GPUs</b>; gpu can give 8." in html
     assert "Release it and it can run" not in html
+
+
+def test_more_victims_and_more_ahead_cost_no_more_queries(
+    contested: Playground, world: SimpleNamespace, as_user: AsUser
+) -> None:
+    ClusterPolicy.objects.create(cluster=contested.cluster, preemption="priority", mode="kill")
+    client = as_user("alice")
+
+    def queries(said: str) -> int:
+        for _ in range(2):  # what is known once a look is read by the first
+            with CaptureQueriesContext(connection) as asked:
+                assert said in asks(contested, client, "nlp", priority_class=urgent())
+        return len(asked)
+
+    one = queries("It would evict 1 job,")
+    cancel_job(Job.objects.get(), by=None, now=contested.at(600))
+    contested.tick(610)
+    contested.tick(620)
+    for number in range(8):
+        make_job(world.tenants["nlp"], contested.pool, name=f"low-{number}", limit_seconds=36_000)
+    contested.tick(630)
+    contested.tick(660)
+
+    assert queries("It would evict 8 jobs,") == one
