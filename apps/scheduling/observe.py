@@ -185,8 +185,10 @@ def news_in(seen: Observation, alive: Iterable[Alive]) -> News:
             continue
         if report.started_at is not None and row.started_at is None:
             news.starts[row.pk] = report.started_at
-        if report.checkpoint_at is not None and report.checkpoint_at != row.last_checkpoint_at:
-            news.checkpoints[row.pk] = report.checkpoint_at
+        saved, before = report.checkpoint_at, row.last_checkpoint_at
+        # A later one that was confirmed to us alone stands: the cluster need not know of it.
+        if saved is not None and (before is None or saved > before):
+            news.checkpoints[row.pk] = saved
         if report.ended_at is not None:
             news.ends[row.pk] = (report.outcome, report.ended_at, report.detail[:300])
     return news

@@ -30,10 +30,16 @@ def evict_by(play: Playground, mode: str, grace: int = 60) -> None:
 
 
 def contest(
-    play: Playground, vision: Tenant, urgent: PriorityClass, takes: object = "never"
+    play: Playground,
+    vision: Tenant,
+    urgent: PriorityClass,
+    takes: object = "never",
+    every: int | None = None,
 ) -> tuple[Job, Job]:
     """A gang that has held all since NOW, and one above it that comes after ten minutes."""
     workload = {"kind": "simulated", "checkpoint_takes": takes}
+    if every is not None:
+        workload["checkpoint_every"] = every
     low = make_job(vision, play.pool, size=8, workload=workload, limit_seconds=36_000)
     play.tick(0)
     high = make_job(
@@ -62,6 +68,24 @@ def test_a_confirmation_from_outside_lets_the_victim_go_with_nothing_lost_but_th
     assert (play.state(low), play.state(high)) == ("PENDING", "RUNNING")
     assert Attempt.objects.get(job=low).outcome == "evicted"
     assert Job.objects.get(pk=low.pk).retries_used == 0
+
+
+def test_an_older_checkpoint_that_the_cluster_knows_takes_nothing_from_a_confirmed_one(
+    play: Playground, vision: Tenant, urgent: PriorityClass
+) -> None:
+    evict_by(play, "checkpoint", grace=300)
+    low, _ = contest(play, vision, urgent, every=250)
+    play.tick(600)
+    known = Attempt.objects.get(job=low).last_checkpoint_at
+
+    confirm_checkpoint(low, attempt_number=1, by=None, now=play.at(620))
+    play.tick(630)
+    play.tick(640)
+    play.tick(700)
+
+    assert known == play.at(500)
+    assert Attempt.objects.get(job=low, number=1).last_checkpoint_at == play.at(620)
+    assert Eviction.objects.get().lost_gpu_us == 8 * 10 * 1_000_000
 
 
 def test_the_room_is_gang_wait_from_the_instant_the_victim_left(
