@@ -191,8 +191,8 @@ def close(
         row.lost_gpu_us = row.gpus * (to_us(at) - to_us(lost_since))
         pool = Pool.objects.get(pk=row.job.pool_id)
         amount = Prices([pool]).amount(pool.pk, row.gpus, to_us(lost_since), to_us(at))
-        # Half up, as every amount is rounded; none is below 0.
-        row.lost_micros = int(amount.money * MICROS * 2 + 1) // 2
+        # Half up, as every amount is rounded; none is below 0. Without a price it is not known.
+        row.lost_micros = None if amount.unpriced else int(amount.money * MICROS * 2 + 1) // 2
     set_columns([row], ["ended_at", "outcome", "lost_gpu_us", "lost_micros"])
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from apps.jobs.eviction_facts import loss_of
 from apps.jobs.evictions import confirm_checkpoint
 from apps.jobs.models import Attempt, Eviction, Job, Move, Reservation
 from apps.ledger.models import Interval
@@ -86,6 +87,22 @@ def test_an_older_checkpoint_that_the_cluster_knows_takes_nothing_from_a_confirm
     assert known == play.at(500)
     assert Attempt.objects.get(job=low, number=1).last_checkpoint_at == play.at(620)
     assert Eviction.objects.get().lost_gpu_us == 8 * 10 * 1_000_000
+
+
+def test_what_is_lost_without_a_price_is_not_said_to_have_cost_nothing(
+    play: Playground, vision: Tenant, urgent: PriorityClass
+) -> None:
+    evict_by(play, "kill")
+    contest(play, vision, urgent)
+    play.tick(600)
+    play.tick(610)
+
+    record = Eviction.objects.get()
+    loss = loss_of(record)
+    assert record.lost_gpu_us == 8 * 600 * 1_000_000
+    assert record.lost_micros is None
+    assert loss is not None
+    assert loss.money is None
 
 
 def test_the_room_is_gang_wait_from_the_instant_the_victim_left(
