@@ -83,13 +83,15 @@ def _refuse_first(error: ValidationError) -> Invalid:
 
 
 def check_words(changes: Mapping[str, Any]) -> None:
-    """Refuse, in words of its own, each duration of a policy that 0 is no way to switch off.
+    """Refuse, in words of its own, what no tick could decide by, and a 0 that switches nothing off.
 
     :raises Invalid: naming the field.
     """
     for field, words in IN_WORDS.items():
         if field in changes and changes[field] is not None and changes[field] == 0:
             raise Invalid(words, field=field)
+    if changes.get("backfill") == "conservative":
+        raise Invalid("conservative is not built yet; choose easy or none.", field="backfill")
 
 
 @transaction.atomic

@@ -62,6 +62,7 @@ def test_a_half_life_of_0_is_refused_in_words(cluster: Cluster) -> None:
         ("dampening", 0.0),
         ("fair_share", "lottery"),
         ("placement", "anywhere"),
+        ("backfill", "conservative"),
         ("grace_seconds", 365 * 86_400),
         ("grace_seconds", -1),
         ("preemption", "fair"),
