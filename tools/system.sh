@@ -15,6 +15,7 @@ case "$legs" in *\ unit\ *|*\ postgres\ *|*\ faults\ *|*\ project\ *|*\ bench\ *
     need redis-server command -v redis-server ;; esac
 case "$legs" in *\ browser\ *)
     need chromium command -v chromium
+    need curl command -v curl
     need 'fonts-dejavu-core fontconfig' has_fonts ;; esac
 [ -n "$missing" ] || exit 0
 
