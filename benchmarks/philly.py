@@ -25,7 +25,17 @@ def trace() -> Path:
     return Path(os.environ.get("TRACE") or BESIDE)
 
 
-def _check(cluster: Any) -> dict[str, int]:
+def environment(home: str) -> dict[str, str]:
+    """Return what a process needs that keeps its database in ``home``."""
+    return {
+        **os.environ,
+        "ROLLCALL_DATA": home,
+        "ROLLCALL_MODE": "demo",
+        "DJANGO_SETTINGS_MODULE": "apps.config.settings",
+    }
+
+
+def check(cluster: Any) -> dict[str, int]:
     """Return what must hold at the end: each job ended once, each GPU's time stands once."""
     from django.db.models import Count
 
@@ -63,7 +73,7 @@ def _measure(path: str, most: float) -> dict[str, Any]:
         tick(cluster)
         cluster.refresh_from_db()
     tick(cluster)
-    return {"minutes": (time.perf_counter() - began) / 60, **_check(cluster)}
+    return {"minutes": (time.perf_counter() - began) / 60, **check(cluster)}
 
 
 def run() -> list[dict[str, Any]]:
@@ -76,12 +86,7 @@ def run() -> list[dict[str, Any]]:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.philly", str(path), "3600"],
             cwd=ROOT,
-            env={
-                **os.environ,
-                "ROLLCALL_DATA": home,
-                "ROLLCALL_MODE": "demo",
-                "DJANGO_SETTINGS_MODULE": "apps.config.settings",
-            },
+            env=environment(home),
             stdout=subprocess.PIPE,
             text=True,
             check=False,

@@ -14,7 +14,6 @@ The trace tells when each job came, how long it ran, on how many GPUs, and whose
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,11 +22,12 @@ import zlib
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.philly import CLUSTER, ROOT, trace
+from benchmarks.philly import CLUSTER, ROOT, check, environment, trace
 
 RULES = ("none", "priority", "priority:kill", "reclaim", "reclaim:kill")
 """A rule, and its mode: checkpoint unless it says so."""
@@ -36,6 +36,7 @@ FIRST = datetime(2017, 10, 21, tzinfo=UTC)
 DAYS = timedelta(days=30)
 PROMISED = 0.8
 CLASSES = {"high": 100, "normal": 0, "low": -100}
+OF_TEN = ("high", "low", "low", "low", *["normal"] * 6)
 SIZES = ((1, 1), (2, 8), (9, GPUS))
 HOUR_US = 3_600_000_000
 POLICY = {
@@ -49,11 +50,7 @@ POLICY = {
 
 def class_of(name: str) -> str:
     """Return the class of a job."""
-    return ("high", "low", "low", "low")[bucket] if (bucket := _bucket(name)) < 4 else "normal"
-
-
-def _bucket(name: str) -> int:
-    return zlib.crc32(name.encode()) % 10
+    return OF_TEN[zlib.crc32(name.encode()) % len(OF_TEN)]
 
 
 def _load(path: str, rule: str) -> Any:
@@ -66,8 +63,6 @@ def _load(path: str, rule: str) -> Any:
     from apps.queues.models import ClusterPolicy, PriorityClass
 
     call_command("migrate", verbosity=0)
-    from pathlib import Path
-
     _, cluster = import_trace(CLUSTER, Path(path), now=FIRST, cluster_name=CLUSTER, nodes=NODES)
     assert cluster is not None
     for name, priority in CLASSES.items():
@@ -136,10 +131,9 @@ def _replay(cluster: Any) -> dict[str, Any]:
     while cluster.clock_now is not None:
         tick = pass_once(cluster, backend, lease, now=cluster.clock_now, show=False, frames=frames)
         if tick is not None:
-            standings = decision_of(tick).plan.standings
-            leaf = np.array(
-                [parent >= 0 for parent in decision_of(tick).seen.snapshot.tenants.parent]
-            )
+            decision = decision_of(tick)
+            standings = decision.plan.standings
+            leaf = np.asarray(decision.seen.snapshot.tenants.parent) >= 0
             index = jain(standings.used[leaf, 0], standings.entitlement[leaf, 0])
             if index is not None:
                 fair.append(index)
@@ -175,18 +169,14 @@ def most_within_an_hour(at_us: list[int]) -> int:
 def _told(cluster: Any) -> dict[str, Any]:
     """Return what the database says in the end."""
     from apps.common.time import to_us
-    from apps.jobs.models import Attempt, Eviction, Job, Move
-    from apps.jobs.states import TERMINAL
-    from apps.ledger.models import Interval
-    from apps.ledger.usage import rebuild_usage
+    from apps.jobs.models import Attempt, Eviction, Job
+    from apps.jobs.states import LEAVES
 
     evictions = list(Eviction.objects.values_list("job_id", "at", "mode", "outcome", "lost_gpu_us"))
-    whole = [row for row in evictions if row[2] not in ("shrink", "demote")]
+    whole = [row for row in evictions if row[2] in LEAVES]
     by_job: defaultdict[int, list[int]] = defaultdict(list)
     for job_id, at, *_ in whole:
         by_job[job_id].append(to_us(at))
-    ended = Move.objects.filter(after__in=sorted(TERMINAL)).values_list("job_id", flat=True)
-    drift = [abs(row.gpu_hours) for row in rebuild_usage(cluster)]
     first: dict[int, Any] = dict(
         Attempt.objects.filter(number=1).values_list("job_id", "started_at")
     )
@@ -197,8 +187,7 @@ def _told(cluster: Any) -> dict[str, Any]:
         bucket = next(f"{a}-{b}" for a, b in SIZES if a <= size * each <= b)
         waits.setdefault(bucket, []).append((first[pk] - at).total_seconds() / 60)
     return {
-        "jobs": Job.objects.count(),
-        "ended_once": len(set(ended)) if len(set(ended)) == len(list(ended)) else -1,
+        **check(cluster),
         "evictions": len(whole),
         "outcomes": dict(Counter(row[3] for row in evictions)),
         "jobs_evicted": len(by_job),
@@ -206,8 +195,6 @@ def _told(cluster: Any) -> dict[str, Any]:
         "most_within_an_hour": max(map(most_within_an_hour, by_job.values()), default=0),
         "lost_gpu_hours": sum(row[4] or 0 for row in evictions) / HOUR_US,
         "open_evictions": sum(not row[3] for row in evictions),
-        "open_intervals": Interval.objects.filter(end_us=None).exclude(kind="node").count(),
-        "drift_micro_gpu_hours": round(max(drift, default=0.0) * 1e6),
         "waits_minutes": {
             size: {"jobs": len(some), **{f"p{q}": float(np.percentile(some, q)) for q in (50, 95)}}
             for size, some in sorted(waits.items())
@@ -228,14 +215,8 @@ def main(rules: list[str]) -> int:
     """Replay under each rule in a process and a database of its own; print a line of JSON each."""
     for rule in rules or RULES:
         with tempfile.TemporaryDirectory() as home:
-            environment = {
-                **os.environ,
-                "ROLLCALL_DATA": home,
-                "ROLLCALL_MODE": "demo",
-                "DJANGO_SETTINGS_MODULE": "apps.config.settings",
-            }
             command = [sys.executable, "-m", "benchmarks.preemption", "--one", rule]
-            if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
+            if subprocess.run(command, cwd=ROOT, env=environment(home), check=False).returncode:
                 return 1
     return 0
 

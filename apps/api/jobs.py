@@ -31,7 +31,7 @@ from apps.api.why import ExplainShown, why_of
 from apps.backends.services import request_tick
 from apps.jobs import evictions, services
 from apps.jobs.models import Attempt, Job, Member
-from apps.jobs.selectors import jobs_visible_to, may_cancel, may_hold, never_fits
+from apps.jobs.selectors import jobs_visible_to, may_cancel, may_hold, never_fits_of
 from apps.jobs.specs import NAME_LENGTH
 from apps.jobs.states import JobState
 from apps.scheduling.preview import preview
@@ -149,14 +149,7 @@ class Jobs(Endpoint):
             job=job,
             created=created,
             depends_on=spec.depends_on,
-            never_fits=never_fits(
-                tenant=spec.tenant,
-                pool=spec.pool,
-                size=job.size,
-                gpus_per_member=job.gpus_per_member,
-                topology=job.topology,
-                ceiling=place.ceiling,
-            ),
+            never_fits=never_fits_of(spec, ceiling=place.ceiling),
         )
         where = request.build_absolute_uri(f"/api/v1/jobs/{job.pk}")
         return Response(

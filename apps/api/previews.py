@@ -15,6 +15,7 @@ from apps.api.why import FACTS, AheadShown
 from apps.engine import reasons
 from apps.jobs.states import EvictionMode
 from apps.scheduling.preview import Basis, Preview, Victim
+from apps.scheduling.selectors import told_ahead
 
 
 class DryRun(Query):
@@ -96,19 +97,12 @@ def preview_shown(found: Preview, user: User) -> dict[str, Any]:
         "basis": found.basis.value,
         "position": found.position,
         "waiting": found.waiting,
-        "ahead": [
-            {**_known(teller.side(job, 1)), "place": place, "gpus": job.gpus, "note": ""}
-            for place, job in enumerate(found.ahead, start=1)
-        ],
+        "ahead": told_ahead(found.ahead, user),
         "ahead_count": found.ahead_count,
         "evicts": [_victim(victim, teller) for victim in found.victims],
         "currency": settings.CURRENCY,
         "warnings": [] if found.never_fits is None else [warning_of(found.job, found.never_fits)],
     }
-
-
-def _known(side: dict[str, Any]) -> dict[str, Any]:
-    return {"id": side["job"], "name": side["name"]}
 
 
 def _victim(victim: Victim, teller: Teller) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from apps.console.people import Viewer, viewer_of
 from apps.console.query import DURATION, SECONDS
 from apps.console.submit_preview import Panel, panel_of
 from apps.jobs.models import TopologyChoice
-from apps.jobs.selectors import never_fits
+from apps.jobs.selectors import never_fits_of
 from apps.jobs.services import JobSpec, submit_job
 from apps.queues.models import PriorityClass
 from apps.scheduling.preview import preview
@@ -181,13 +181,7 @@ class Submit(LoginRequiredMixin, View):
             return self._page(request, form, status=422)
         request_tick(spec.cluster)
         messages.success(request, submitted_words(spec))
-        if never := never_fits(
-            tenant=spec.tenant,
-            pool=spec.pool,
-            size=spec.size,
-            gpus_per_member=spec.gpus_per_member,
-            topology=spec.topology,
-        ):
+        if never := never_fits_of(spec):
             whose = f"the ceiling of {never.tenant}" if never.tenant else f"{spec.pool.name}"
             messages.warning(
                 request,

@@ -50,11 +50,15 @@ class Asking(Keeping):
             self._seen = now
             self._views, self._helps, self._not_next = {}, {}, {}
 
+    def _shape(self, k: int) -> tuple[bool, int, int]:
+        """Return what gangs have in common that find the same room, whatever their size."""
+        walk = self.walk
+        return walk.is_behind(k), walk.gpus[k], walk.topology[k]
+
     def view(self, k: int) -> View:
         """Return the room for a gang without a victim: idle or coming, beside the reservation."""
         self._forget()
-        walk = self.walk
-        mine = not walk.is_behind(k)
+        mine = not self.walk.is_behind(k)
         if mine not in self._views:
             self._views[mine] = self._look(own=mine)
         return self._views[mine]
@@ -121,7 +125,7 @@ class Asking(Keeping):
         """Tell who could help a gang; None: it would not fit if all went."""
         view, walk = self.view(k), self.walk
         size, gpus, topology = walk.size[k], walk.gpus[k], walk.topology[k]
-        key = (view is self._views.get(True), gpus, topology, size)
+        key = (*self._shape(k), size)
         if key not in self._helps:
             self._helps[key] = self._who_helps(view, size, gpus, topology)
         return self._helps[key]
@@ -144,12 +148,9 @@ class Asking(Keeping):
         size, view = walk.size[k], self.view(k)
         if size * walk.gpus[k] > view.total:
             return False
-        key = (view is self._views.get(True), walk.gpus[k], walk.topology[k])
-        return size < self._not_next.get(key, size + 1)
+        return size < self._not_next.get(self._shape(k), size + 1)
 
     def not_next(self, k: int, proof: Proof) -> None:
         """Remember that no gang of such a shape and size has room in what is coming."""
-        walk = self.walk
         if not proof.good:
-            key = (self.view(k) is self._views.get(True), walk.gpus[k], walk.topology[k])
-            self._not_next[key] = walk.size[k]
+            self._not_next[self._shape(k)] = self.walk.size[k]

@@ -187,13 +187,13 @@ class Taking(Asking):
         if self.walk.policy.mode == "demote" and not all(self._due(c) for c in whole):
             self._demote(k, found, whole)
             return True
-        if not self._allowed(len(victims), take=False):
+        if not self._may_ask(len(victims)):
             self.deferred[k] = NONE
             return True
         spots = self._place(k, found.proof.usable())
         if spots is None:
             return False
-        self._allowed(len(victims))
+        self._count_asked(len(victims))
         self._consider(k, found)
         mode = MODES[self.walk.policy.mode]
         self._go(k, victims, Mode.CHECKPOINT if mode == Mode.DEMOTE else mode)
@@ -202,15 +202,15 @@ class Taking(Asking):
         )
         return True
 
-    def _allowed(self, many: int, *, take: bool = True) -> bool:
-        """Take so many from what may be asked by this decision, all or none; or only look."""
-        allowance = self.means.allowance
-        if allowance.left is None:
-            return True
-        if many > allowance.left:
-            return False
-        allowance.left -= many if take else 0
-        return True
+    def _may_ask(self, many: int) -> bool:
+        """Tell whether so many more may be asked by this decision."""
+        left = self.means.allowance.left
+        return left is None or many <= left
+
+    def _count_asked(self, many: int) -> None:
+        """Take so many from what may be asked by this decision; below 0 they are given back."""
+        if self.means.allowance.left is not None:
+            self.means.allowance.left -= many
 
     def _due(self, c: int) -> bool:
         """Tell whether a demoted job is still in the way after the grace."""
@@ -221,9 +221,10 @@ class Taking(Asking):
         """Lower who is not lowered yet, all or none, and wait for the grace."""
         candidates, now, grace = self.candidates, self.walk.now, self.walk.policy.grace
         new = [c for c in whole if candidates.demoted[c] < 0]
-        if not self._allowed(len(new)):
+        if not self._may_ask(len(new)):
             self.deferred[k] = NONE
             return
+        self._count_asked(len(new))
         if new:
             self.lowered[k] = Lowered(new, found)
         for c in whole:
@@ -239,8 +240,7 @@ class Taking(Asking):
         for c in lowered.new:
             self.candidates.demoted[c] = NONE
             self.claims.pop(c, None)
-        if self.means.allowance.left is not None:
-            self.means.allowance.left += len(lowered.new)
+        self._count_asked(-len(lowered.new))
         return lowered.new
 
     def write(self) -> None:

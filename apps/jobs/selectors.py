@@ -13,6 +13,7 @@ from django.db.models import Count, QuerySet
 
 from apps.backends.models import Node, Pool
 from apps.jobs.models import Job, TopologyChoice
+from apps.jobs.specs import JobSpec
 from apps.jobs.states import TERMINAL, WAITING
 from apps.quotas.models import Quota
 from apps.tenants.models import Tenant
@@ -160,3 +161,15 @@ def never_fits(
     if lowest is not None:
         return NeverFits(needed=needed, most=lowest[0], tenant=lowest[1])
     return None
+
+
+def never_fits_of(spec: JobSpec, *, ceiling: int | None = 0) -> NeverFits | None:
+    """Return why what is submitted could never start, as ``never_fits`` does."""
+    return never_fits(
+        tenant=spec.tenant,
+        pool=spec.pool,
+        size=spec.size,
+        gpus_per_member=spec.gpus_per_member,
+        topology=spec.topology,
+        ceiling=ceiling,
+    )

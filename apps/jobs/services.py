@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 
 from apps.accounts.models import User
 from apps.backends.kinds import backend_of
+from apps.backends.models import Cluster
 from apps.common.errors import Conflict, Invalid
 from apps.common.rows import add_keyed, add_rows, insert_row
 from apps.common.text import clean_text
@@ -22,6 +23,7 @@ from apps.jobs.states import HOLDING, TERMINAL, WAITING, JobState, Outcome
 from apps.queues.models import PriorityClass, Queue
 from apps.queues.selectors import find_default_class, find_queue
 from apps.queues.services import default_class, queue_for, queues_for
+from apps.tenants.models import Tenant
 
 __all__ = [
     "ForbiddenMove",
@@ -178,19 +180,14 @@ def preview_job(
 
     :raises Invalid: naming the field, as ``submit_job`` does.
     """
-    columns = check_spec(spec, now=now)
-    queue = None if place is None else place.queue
-    queue = queue or find_queue(spec.tenant, spec.cluster)
-    fallback = None
-    if spec.priority_class is None:
-        fallback = (None if place is None else place.priority_class) or find_default_class()
-    return _checked(
+    return _prepared(
         spec,
-        columns,
-        queue or Queue(tenant=spec.tenant, cluster=spec.cluster),
-        fallback,
+        check_spec(spec, now=now),
         by=by,
         at=now,
+        place=place,
+        queue_of=find_queue,
+        class_of=find_default_class,
     )
 
 
@@ -200,42 +197,23 @@ def _prepared(
     *,
     by: User | None,
     at: datetime,
-    key: str | None,
-    digest: str,
     place: Place | None,
-) -> Job:
-    """Return the row of a submission, its queue and class made where there are none."""
-    queue = None if place is None else place.queue
-    fallback = None
-    if spec.priority_class is None:
-        fallback = (None if place is None else place.priority_class) or default_class()
-    return _checked(
-        spec,
-        columns,
-        queue or queue_for(spec.tenant, spec.cluster),
-        fallback,
-        by=by,
-        at=at,
-        key=key,
-        digest=digest,
-    )
-
-
-def _checked(
-    spec: JobSpec,
-    columns: dict[str, Any],
-    queue: Queue,
-    fallback: PriorityClass | None,
-    *,
-    by: User | None,
-    at: datetime,
+    queue_of: Callable[[Tenant, Cluster], Queue] = queue_for,
+    class_of: Callable[[], PriorityClass] = default_class,
     key: str | None = None,
     digest: str = "",
 ) -> Job:
-    """Return the row of a submission after every check that looks at what is there now."""
+    """Return the row of a submission after every check that looks at what is there now.
+
+    ``queue_of`` and ``class_of`` answer where ``place`` does not; by default they make what is missing.
+    """
     workload = backend_of(spec.cluster).check_workload(spec.workload)
-    _check_open(queue, spec)
+    queue = place.queue if place is not None else None
+    _check_open(queue or queue_of(spec.tenant, spec.cluster), spec)
     _check_dependencies(spec, by)
+    fallback = None
+    if spec.priority_class is None:
+        fallback = (place.priority_class if place is not None else None) or class_of()
     return _row(
         spec, columns, workload=workload, by=by, at=at, key=key, digest=digest, fallback=fallback
     )

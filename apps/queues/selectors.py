@@ -26,9 +26,10 @@ def policy_beside(cluster: Cluster) -> ClusterPolicy:
         return ClusterPolicy(cluster=cluster)
 
 
-def find_queue(tenant: Tenant, cluster: Cluster) -> Queue | None:
-    """Return where a tenant's jobs wait on a cluster; None: none of it ever has."""
-    return Queue.objects.filter(tenant=tenant, cluster=cluster).first()
+def find_queue(tenant: Tenant, cluster: Cluster) -> Queue:
+    """Return where a tenant's jobs wait on a cluster: its row, or the defaults unsaved."""
+    found = Queue.objects.filter(tenant=tenant, cluster=cluster).first()
+    return found or Queue(tenant=tenant, cluster=cluster)
 
 
 def find_default_class() -> PriorityClass:

@@ -22,12 +22,12 @@ from apps.engine.types import NONE, Mode
 from apps.jobs.eviction_facts import Loss
 from apps.jobs.models import Job
 from apps.jobs.places import Place
-from apps.jobs.selectors import NeverFits, never_fits
+from apps.jobs.selectors import NeverFits, never_fits_of
 from apps.jobs.services import preview_job
 from apps.jobs.specs import JobSpec
 from apps.jobs.states import EvictionMode, JobState
 from apps.ledger.selectors import Prices
-from apps.scheduling.decide import decide
+from apps.scheduling.decide import decide, starts_of
 from apps.scheduling.decision import Decision
 from apps.scheduling.evict import MODES
 from apps.scheduling.forecasts import steps_within
@@ -78,7 +78,6 @@ class Preview:
 
     job: Job
     at: datetime
-    starts: bool
     nodes: tuple[str, ...]
     facts: dict[str, Any]
     likely: datetime | None
@@ -89,6 +88,11 @@ class Preview:
     ahead_count: int
     victims: tuple[Victim, ...]
     never_fits: NeverFits | None
+
+    @property
+    def starts(self) -> bool:
+        """Return whether it would start by this decision, whole."""
+        return bool(self.nodes)
 
 
 def preview(spec: JobSpec, *, by: User, now: datetime, place: Place | None = None) -> Preview:
@@ -160,7 +164,8 @@ def _told(
 ) -> Preview:
     seen, plan = decision.seen, decision.plan
     index = seen.pending_ids.index(job.pk)
-    nodes = _nodes(decision, index)
+    names = dict(zip(seen.node_ids, seen.snapshot.nodes.name, strict=True))
+    nodes = tuple(names[node] for node in starts_of(decision).get(job.pk, ()))
     victims = _victims(decision, index, spec.pool)
     verdict = _verdict(decision, job)
     facts: dict[str, Any] = {"code": "starts"}
@@ -174,7 +179,6 @@ def _told(
     return Preview(
         job=job,
         at=from_us(seen.snapshot.now),
-        starts=bool(nodes),
         nodes=nodes,
         facts=facts,
         likely=likely,
@@ -184,25 +188,8 @@ def _told(
         ahead=ahead,
         ahead_count=count,
         victims=victims,
-        never_fits=never_fits(
-            tenant=spec.tenant,
-            pool=spec.pool,
-            size=job.size,
-            gpus_per_member=job.gpus_per_member,
-            topology=job.topology,
-            ceiling=0 if place is None else place.ceiling,
-        ),
+        never_fits=never_fits_of(spec, ceiling=0 if place is None else place.ceiling),
     )
-
-
-def _nodes(decision: Decision, index: int) -> tuple[str, ...]:
-    """Return where each member would start, by rank; empty: it would not."""
-    starts, names = decision.plan.starts, decision.seen.snapshot.nodes.name
-    for k, job in enumerate(starts.job.tolist()):
-        if job == index:
-            low, high = int(starts.offsets[k]), int(starts.offsets[k + 1])
-            return tuple(names[node] for node in starts.node[low:high].tolist())
-    return ()
 
 
 def _verdict(decision: Decision, job: Job) -> Verdict | None:

@@ -11,6 +11,7 @@ import numpy as np
 from django.db import connection
 
 from apps.backends.models import Cluster
+from apps.engine.reasons import code_of
 from apps.engine.types import NONE, Plan, Reason, Topology
 from apps.engine.types import Verdict as EngineVerdict
 from apps.scheduling.models import Forecast, Standing, Tick, Verdict
@@ -24,11 +25,6 @@ VERDICT_COLUMNS = (
 QUOTA_COLUMNS = (
     "guarantee", "ceiling", "used", "entitlement", "lent", "borrowed", "over_quota"
 )  # fmt: skip
-
-
-def code_of(reason: int) -> str:
-    """Return a reason's code as pages and API spell it."""
-    return Reason(reason).name.lower()
 
 
 def _or_none(value: int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from apps.backends.models import Cluster
 from apps.common.time import from_us
 from apps.engine import reasons
 from apps.jobs.models import Job
-from apps.jobs.selectors import names_for
+from apps.jobs.selectors import names_for, told_of
 from apps.queues.models import ClusterPolicy
 from apps.queues.selectors import policy_beside
 from apps.scheduling.gates import AHEAD_CODES, gate_of
@@ -251,6 +251,23 @@ def _gates(
     return sorted(gates, key=lambda gate: bool(gate["ok"]))
 
 
+def told_ahead(
+    jobs: Sequence[Job], user: User, reserving: Container[int] = ()
+) -> list[dict[str, Any]]:
+    """Return what ``user`` may be told of the jobs ahead, in order; their tenants are loaded."""
+    sight = sight_of(user)
+    return [
+        {
+            "place": place,
+            "id": job.pk if sight.covers(job.tenant.path) else None,
+            "name": told_of(sight, job),
+            "gpus": job.gpus,
+            "note": "holds a reservation" if job.pk in reserving else "",
+        }
+        for place, job in enumerate(jobs, start=1)
+    ]
+
+
 def ahead_of(
     verdict: Verdict, user: User, limit: int = AHEAD_SHOWN
 ) -> tuple[list[dict[str, Any]], int]:
@@ -260,18 +277,8 @@ def ahead_of(
     )
     first = list(rows.annotate(many=Window(Count("*")))[:limit])
     count = first[0].many if first else 0
-    sight = sight_of(user)
-    names = names_for(user, [row.job for row in first])
-    return [
-        {
-            "place": place,
-            "id": row.job_id if sight.covers(row.job.tenant.path) else None,
-            "name": names[row.job_id],
-            "gpus": row.job.gpus,
-            "note": "holds a reservation" if row.reserves else "",
-        }
-        for place, row in enumerate(first, start=1)
-    ], count
+    reserving = {row.job_id for row in first if row.reserves}
+    return told_ahead([row.job for row in first], user, reserving), count
 
 
 def siblings_of(job: Job, standings: Mapping[int, Standing]) -> list[dict[str, Any]]:

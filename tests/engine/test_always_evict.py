@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import find, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
 from apps.engine import eviction, fairshare, holdings, keeping, taking
 from apps.engine.cycle import schedule
 from apps.engine.preemption import RULES
 from apps.engine.types import MICROSECOND, MODES, Mode, Passed, Policy, Reason, Snapshot
-from tests.engine import always
+from tests.engine import always, mutants
 from tests.engine.clock import apply, pass_time
 from tests.engine.test_always import EXAMPLES, thorough
 from tests.engine.worlds import policies, snapshots
@@ -78,22 +77,9 @@ def test_evictions_come_to_an_end_when_nothing_is_new(rule: str, mode: str) -> N
 # --- deliberate mutants, each of which must be seen
 
 
-def caught(complaint: str, rule: str | None = None, *, mode: str = "kill") -> bool:
-    """Tell whether the properties find a world in which the broken engine is seen."""
-
-    def breaks(world: tuple[Snapshot, Policy]) -> bool:
-        try:
-            always.check(*world, schedule(*world))
-        except AssertionError as error:
-            return complaint in str(error)
-        return False
-
-    find(
-        st.tuples(snapshots(), policies(rule, mode)),
-        breaks,
-        settings=settings(max_examples=3000, deadline=None, derandomize=True, database=None),
-    )
-    return True
+def caught(complaint: str, rule: str | None = None) -> bool:
+    """Tell whether policies of a rule that kill show the broken engine."""
+    return mutants.caught(complaint, policies(rule, "kill"), most=3000)
 
 
 def test_a_mutant_that_evicts_needlessly_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

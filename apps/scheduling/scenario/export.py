@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from apps.common.time import from_us
+from apps.engine.reasons import code_of
 from apps.engine.types import MICROSECOND, NONE, NodeState, Policy, Reason, Snapshot, Topology
 from apps.engine.types import Verdict as EngineVerdict
 from apps.jobs.models import Job
 from apps.scheduling.decision import Decision
 from apps.scheduling.models import Tick
-from apps.scheduling.publish import code_of
 from apps.scheduling.scenario.left_out import left_out, overdue, seconds_beyond, used_by_node
 from apps.scheduling.scenario.toml import key, line, table, value
 from apps.scheduling.stored import decision_of
