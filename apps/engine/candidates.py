@@ -71,7 +71,7 @@ class Candidates:
         self.least: Ints = np.minimum(np.maximum(running.min_size[self.index], 1), self.size)
         self.elastic: Bools = self.least < self.size
         self.ends_by = running.ends_by[self.index]
-        self.demoted: list[int] = running.demoted[self.index].tolist()
+        self.demoted: Ints = running.demoted[self.index].copy()  # since when, -1: not
         self._code(running, policy, now)
         self._place(running, position)
         self.units: list[int] = self.unit.tolist()

@@ -225,7 +225,7 @@ class Search:
 
     def _prove(self, *, by_node: bool = True) -> Proof | None:
         """Add in order until it fits."""
-        self.used, self.bound = self.holdings.used.tolist(), self.stage.bound.tolist()
+        self.used, self.bound = self.holdings.firm.tolist(), self.stage.bound.tolist()
         self.aside, self.taken, self.shrunk, self.reached = {}, [], {}, 0
         self.passed, self.refused = self.passed.copy(), False
         proof = Proof(self.ask, self.candidates, self.holdings)
@@ -295,7 +295,7 @@ class Search:
                     domain = 0 if of is None else of[position]
                     at.setdefault(domain, {}).setdefault(position, []).append(c)
         for domain in sorted(at):
-            self.used, self.taken, self.shrunk = self.holdings.used.tolist(), [], {}
+            self.used, self.taken, self.shrunk = self.holdings.firm.tolist(), [], {}
             proof = Proof(self.ask, self.candidates, self.holdings)
             for c in free:
                 self._take(proof, c)
@@ -354,7 +354,12 @@ class Search:
         self.taken.append(taken)
 
     def _aside(self, c: int) -> tuple[int, ...]:
-        """List what of a candidate's path stands aside the taker's: what loses by its leaving."""
+        """List what of a candidate's path stands aside the taker's: what loses by its leaving.
+
+        Nothing loses by who is demoted: it runs outside its guarantee.
+        """
+        if self.candidates.demoted[c] >= 0:
+            return ()
         row = self.candidates.rows[c]
         aside = self.aside.get(row)
         if aside is None:

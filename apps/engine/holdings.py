@@ -17,7 +17,8 @@ PLENTY = np.iinfo(np.int64).max // 4
 class Holdings:
     """Use, guarantee and entitlement of one pool, moved by starts and evictions.
 
-    ``used`` is as it will be when all that leave have left and all that are promised have started.
+    ``used`` is as it will be when all that leave have left and all that are promised have started;
+    ``lowered`` is what of it is demoted, and so outside the guarantee (DOMAIN §5).
     """
 
     def __init__(self, tree: Tree, guarantee: Ints, used: Ints, own: Ints) -> None:
@@ -30,6 +31,7 @@ class Holdings:
         self.parent: Ints = np.concatenate([tree.parent, every])
         self.guarantee: Ints = np.concatenate([guarantee, np.zeros(count, dtype=np.int64)])
         self.used: Ints = np.concatenate([used, own])
+        self.lowered: Ints = np.zeros(2 * count, dtype=np.int64)
         self.entitled: Ints = np.zeros(2 * count, dtype=np.int64)
         self.levels = [*tree.levels, np.zeros(0, dtype=np.int64)]
         for depth, level in enumerate(tree.levels):
@@ -52,6 +54,15 @@ class Holdings:
     def move(self, tenant: int, gpus: int) -> None:
         """Count so many GPUs more as used by a tenant's own work, and so by all above it."""
         self.used[list(self.path(int(self.row_of[tenant])))] += gpus
+
+    def lower(self, tenant: int, gpus: int) -> None:
+        """Count so many GPUs of a tenant's own work more as demoted; below 0: as so no more."""
+        self.lowered[list(self.path(int(self.row_of[tenant])))] += gpus
+
+    @property
+    def firm(self) -> Ints:
+        """What each row uses that it may be kept by a guarantee or an entitlement."""
+        return self.used - self.lowered
 
     def entitle(self, entitled: Ints, own: Ints) -> bool:
         """Take over what each is entitled to now; True if that is news."""
@@ -80,7 +91,7 @@ class Holdings:
 
         A row on that path loses nothing by what the taker takes.
         """
-        over = np.where(on_path, PLENTY, self.used - bound)
+        over = np.where(on_path, PLENTY, self.firm - bound)
         for level in self.levels[1:]:
             over[level] = np.minimum(over[level], over[self.parent[level]])
         return over

@@ -15,7 +15,7 @@ from apps.engine.eviction import Found, Proof, Search
 from apps.engine.keeping import BLOCKED, DEFERRED, LEAVING, ROOM, Means
 from apps.engine.placement import Room, Spots, place
 from apps.engine.preemption import OWN_TENANT
-from apps.engine.promised import Row
+from apps.engine.promised import Row, last_members
 from apps.engine.types import LISTED, MODES, NONE, Bools, Ints, Mode, Passed, Reason
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class Taking(Asking):
         super().__init__(walk, means)
         running = walk.ground.running
         self.claims: dict[int, int] = {}  # candidate → for whom it is demoted
+        last = last_members(running)
+        for c in np.flatnonzero(self.candidates.demoted >= 0).tolist():
+            self._lower(c, self.candidates.sizes[c] - int(last[self.candidates.index[c]]))
         for c, index in enumerate(self.candidates.index.tolist()):
             whose = self.at.get(int(running.leaving_for[index]), NONE)
             if self.candidates.demoted[c] >= 0 and whose != NONE:
@@ -214,7 +217,7 @@ class Taking(Asking):
 
     def _due(self, c: int) -> bool:
         """Tell whether a demoted job is still in the way after the grace."""
-        since = self.candidates.demoted[c]
+        since = int(self.candidates.demoted[c])
         return since >= 0 and self.walk.now >= since + max(self.walk.policy.grace, 1)
 
     def _demote(self, k: int, found: Found, whole: list[int]) -> None:
@@ -227,10 +230,15 @@ class Taking(Asking):
         self._count_asked(len(new))
         if new:
             self.lowered[k] = Lowered(new, found)
-        for c in whole:
-            candidates.demoted[c] = now if c in new else candidates.demoted[c]
-            self.claims[c] = k
-        self.deferred[k] = max(candidates.demoted[c] + grace for c in whole)
+        for c in new:
+            candidates.demoted[c] = now
+            self._lower(c, candidates.sizes[c])
+        self.claims |= dict.fromkeys(whole, k)
+        self.deferred[k] = max(int(candidates.demoted[c]) + grace for c in whole)
+
+    def _lower(self, c: int, members: int) -> None:
+        """Count so many members of a candidate more as demoted; below 0: as so no more."""
+        self.holdings.lower(self.candidates.tenants[c], members * self.candidates.units[c])
 
     def _raise(self, k: int) -> list[int]:
         """Take demotions of this decision back: what is to be done for the gang is asked again."""
@@ -239,6 +247,7 @@ class Taking(Asking):
             return []
         for c in lowered.new:
             self.candidates.demoted[c] = NONE
+            self._lower(c, -self.candidates.sizes[c])
             self.claims.pop(c, None)
         self._count_asked(-len(lowered.new))
         return lowered.new
@@ -266,6 +275,8 @@ class Taking(Asking):
             walk.out.gone[victim] = members
             gpus = members * candidates.units[c]
             self.give_up(tenant, gpus)
+            if candidates.demoted[c] >= 0:
+                self._lower(c, -members)
             if walk.behind is not None and not NONE < candidates.ends[c] <= walk.behind.kept.at:
                 walk.leaves_quota(tenant, gpus)
 
@@ -358,7 +369,7 @@ class Taking(Asking):
             victim = int(candidates.index[c])
             members = walk.ground.running.member_offsets[victim : victim + 2]
             leaves[int(members[0]) : int(members[1])] = True
-            due = candidates.demoted[c] + walk.policy.grace
+            due = int(candidates.demoted[c]) + walk.policy.grace
             ends = due if candidates.ends[c] < 0 else min(candidates.ends[c], due)
             freed = candidates.freed(c, 0, candidates.sizes[c])
             rows += [(max(ends, walk.now), p, g, candidates.tenants[c]) for p, g in freed]

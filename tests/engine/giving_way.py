@@ -186,18 +186,36 @@ def use_then(snapshot: Snapshot, plan: Plan, without: int = -1) -> Any:
     return used
 
 
-def guarantees_kept(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
-    """Nobody is pushed below its guarantee but for another's guarantee, by reclaim."""
-    guarantee, pending = plan.standings.guarantee, snapshot.pending
-    then = use_then(snapshot, plan)
+def firm_then(snapshot: Snapshot, plan: Plan) -> Any:
+    """Return ``use_then`` without what runs on demoted: that is outside its guarantee."""
+    running, firm, last = snapshot.running, use_then(snapshot, plan), last_leaving(snapshot.running)
+    demoted = set(np.flatnonzero(running.demoted >= 0).tolist())
     for row in rows_of(plan):
         if row["mode"] == Mode.DEMOTE:
+            demoted.add(row["victim"])
+        else:
+            last[row["victim"]] = row["members"]
+    for v in demoted:
+        gpus = (running.size[v] - last[v]) * running.gpus_per_member[v]
+        firm[path(snapshot, int(running.tenant[v])), running.pool[v]] -= gpus
+    return firm
+
+
+def guarantees_kept(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
+    """Nobody is pushed below its guarantee but for another's guarantee, by reclaim.
+
+    Who is demoted counts no more; to demote is to push.
+    """
+    guarantee, pending = plan.standings.guarantee, snapshot.pending
+    then, firm = use_then(snapshot, plan), firm_then(snapshot, plan)
+    for row in rows_of(plan):
+        if snapshot.running.demoted[row["victim"]] >= 0:
             continue
         pool = int(pending.pool[row["job"]])
         takers = path(snapshot, int(pending.tenant[row["job"]]))
         losers = path(snapshot, int(snapshot.running.tenant[row["victim"]]))
         for tenant in set(losers) - set(takers):
-            if then[tenant, pool] < guarantee[tenant, pool]:
+            if firm[tenant, pool] < guarantee[tenant, pool]:
                 assert policy.preemption != "priority", "below the guarantee"
                 top = [t for t in takers if t not in losers][-1:]
                 assert top, "below the guarantee"

@@ -17,6 +17,6 @@ def priority(taker: Taker, candidates: Candidates, holdings: Holdings) -> list[S
     spare = holdings.surplus(holdings.guarantee, on_path)[candidates.row]
     least = np.where(candidates.elastic, candidates.unit, candidates.gpus)
     passed = np.full(len(candidates.index), int(Passed.CHOSEN), dtype=np.int64)
-    passed[spare < least] = Passed.GUARANTEE
+    passed[(spare < least) & (candidates.demoted < 0)] = Passed.GUARANTEE
     passed[candidates.class_priority >= taker.class_priority] = Passed.CLASS
     return [Stage(passed, holdings.guarantee, any_above=False, refusal=Passed.GUARANTEE)]

@@ -31,12 +31,15 @@ def reclaim(taker: Taker, candidates: Candidates, holdings: Holdings) -> list[St
     keep = np.maximum(entitled, guarantee)
     at = meets[candidates.row]
     least = np.where(candidates.elastic, candidates.unit, candidates.gpus)
+    outside = candidates.demoted >= 0  # of any guarantee or entitlement
     spare = holdings.surplus(keep, on_path)[candidates.row]
     above = holdings.surplus(guarantee, on_path)[candidates.row]
-    shared = _passed(taker, candidates, by_share[at], spare >= least, Passed.ENTITLEMENT)
+    shared = _passed(
+        taker, candidates, by_share[at], outside | (spare >= least), Passed.ENTITLEMENT
+    )
     stages = [Stage(shared, keep, any_above=False, refusal=Passed.ENTITLEMENT)]
     if by_promise[at].any():
-        owed = _passed(taker, candidates, by_promise[at], above > 0, Passed.GUARANTEE)
+        owed = _passed(taker, candidates, by_promise[at], outside | (above > 0), Passed.GUARANTEE)
         stages.append(Stage(owed, guarantee, any_above=True, refusal=Passed.GUARANTEE))
     return stages
 
