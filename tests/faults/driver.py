@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from celery import Celery
 from django.conf import settings
@@ -61,20 +62,27 @@ class Driver:
         return not holder and self.fence() > since and self.stage.clock() == until
 
 
-def deal(driver: Driver, blows: Iterable[str], minutes: int, a_minute: int) -> None:
-    """Step through the minutes, up to ``a_minute`` blows in each; all of them must be taken.
+def deal(driver: Driver, steps: Iterable[str], kills: int, minutes: int, a_minute: int) -> None:
+    """Step through the minutes, some of the blows on offer in each; all of them must be taken.
 
-    A blow that no step of a minute took (nothing was launched) waits for the next.
+    A worker takes those on offer whose steps it reaches; the others are drawn from again.
     """
-    left = list(blows)
-    random.Random(11).shuffle(left)
+    dice = random.Random(11)
+    left = [driver.stage.blows / f"{step}.{n}" for step in steps for n in range(kills)]
     for minute in range(minutes + 1):
-        for _ in range(a_minute):
-            if left and not driver.stage.kill_file.exists():
-                driver.stage.kill_file.write_text(left.pop())
-            driver.step_to(minute)
-            if driver.stage.kill_file.exists():
-                break
+        dice.shuffle(left)
+        for blow in left[:a_minute]:
+            blow.touch()
+        driver.step_to(minute)
+        left[:a_minute] = [blow for blow in left[:a_minute] if taken_back(blow)]
     driver.step_to(minutes)
     assert not left
-    assert not driver.stage.kill_file.exists()
+
+
+def taken_back(blow: Path) -> bool:
+    """Take a blow back from the workers; tell whether it was still there."""
+    try:
+        blow.unlink()
+    except FileNotFoundError:
+        return False
+    return True

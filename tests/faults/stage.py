@@ -37,8 +37,8 @@ class Stage:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
-    def kill_file(self) -> Path:
-        return self.home / "kill"
+    def blows(self) -> Path:
+        return self.home / "blows"
 
     def environment(self) -> dict[str, str]:
         """Return the environment of its processes."""
@@ -46,7 +46,7 @@ class Stage:
             **os.environ,
             "ROLLCALL_DATA": str(self.home),
             "REDIS_URL": self.redis_url,
-            "KILL_FILE": str(self.kill_file),
+            "BLOWS": str(self.blows),
             "LEASE_SECONDS": "2",
             "TICK_SECONDS": "1",
             "PYTHONPATH": str(ROOT),
@@ -64,7 +64,7 @@ class Stage:
         return done.stdout
 
     def migrate(self) -> None:
-        self.home.mkdir(parents=True, exist_ok=True)
+        self.blows.mkdir(parents=True, exist_ok=True)
         self.run("manage.py", "migrate", "-v0")
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:

@@ -13,7 +13,7 @@ from tests.faults.stage import Stage
 
 KILLS = 20 if FULL else 3
 MINUTES = 60
-BLOWS_A_MINUTE = 4 if FULL else 1
+BLOWS_A_MINUTE = 8 if FULL else 2
 STEPS = ("observe", "decide", "write", "act", "launched", "book")
 
 
@@ -32,9 +32,8 @@ def test_workers_killed_at_each_step_leave_the_ledger_of_an_undisturbed_run(
 ) -> None:
     stage.run("-m", "tests.faults.story", "set-up", str(MINUTES))
     driver = Driver(stage)
-    blows = [step for step in STEPS for _ in range(KILLS)]
 
-    deal(driver, blows, MINUTES, BLOWS_A_MINUTE)
+    deal(driver, STEPS, KILLS, MINUTES, BLOWS_A_MINUTE)
     found = stage.ledger()
 
     assert driver.deaths == KILLS * len(STEPS)
@@ -47,7 +46,7 @@ def test_a_lease_of_a_killed_worker_is_taken_after_two_seconds_and_not_before(
     stage: Stage, undisturbed: Any
 ) -> None:
     stage.run("-m", "tests.faults.story", "set-up", "5")
-    stage.kill_file.write_text("decide")
+    (stage.blows / "decide.0").touch()
     driver = Driver(stage)
     while driver.worker.poll() is None:
         driver.send()

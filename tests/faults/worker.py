@@ -1,6 +1,6 @@
 """A real Celery worker that kills itself with SIGKILL when a tick reaches the step it is told.
 
-The file named by KILL_FILE holds the step; it is removed before the blow, so each is dealt once.
+Each file in BLOWS, ``step.number``, is one blow; it goes before the blow, so each is dealt once.
 """
 
 from __future__ import annotations
@@ -13,17 +13,13 @@ from pathlib import Path
 from apps.config.celery import app
 from apps.scheduling import steps
 
-FILE = Path(os.environ["KILL_FILE"])
+BLOWS = Path(os.environ["BLOWS"])
 
 
 def strike(step: str) -> None:
-    """Die here if this is the step the test asked for."""
-    try:
-        wanted = FILE.read_text().strip()
-    except FileNotFoundError:
-        return
-    if wanted == step:
-        FILE.unlink()
+    """Die here if this is a step the test asked for."""
+    for blow in BLOWS.glob(f"{step}.*"):
+        blow.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
