@@ -32,7 +32,7 @@ settings.STATIC_ROOT.mkdir()
 FULL = os.environ.get("FULL", "") not in ("", "0")
 
 # Legs that need a process, a server or a browser of their own (tools/test.sh).
-APART = ("browser", "faults", "postgres")
+APART = ("browser", "faults", "postgres", "slurm")
 
 _common: dict[str, Any] = {
     "deadline": None,

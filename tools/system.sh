@@ -17,6 +17,11 @@ case "$legs" in *\ browser\ *)
     need chromium command -v chromium
     need curl command -v curl
     need 'fonts-dejavu-core fontconfig' has_fonts ;; esac
+case "$legs" in *\ slurm\ *)
+    for daemon in munged:munge slurmctld:slurmctld slurmd:slurmd; do
+        need "${daemon#*:}" test -x "/usr/sbin/${daemon%:*}"
+    done
+    need slurm-client command -v sbatch ;; esac
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" != 0 ]; then

@@ -1,13 +1,15 @@
 #!/bin/sh
 # Runs every leg of the tests, or the one named by ONLY; each leg is a process of its own.
-# ONLY=unit|api|browser|postgres|faults|project   FULL=1 random tests at full length   ARGS=… for pytest
+# ONLY=unit|api|browser|postgres|faults|project|slurm   FULL=1 random tests at full length   ARGS=… for pytest
 set -u
 cd "$(dirname "$0")/.." || exit 1
 all='unit api postgres browser faults project'
+# Only when named: they install what most who work on Rollcall have no use for.
+named='slurm'
 legs=${ONLY:-$all}
 for leg in $legs; do
-    case " $all " in *" $leg "*) ;; *)
-        echo "Rollcall: there is no leg '$leg' (${all}); type: make test ONLY=unit" >&2; exit 2 ;;
+    case " $all $named " in *" $leg "*) ;; *)
+        echo "Rollcall: there is no leg '$leg' (${all} ${named}); type: make test ONLY=unit" >&2; exit 2 ;;
     esac
 done
 MAKE_TARGET=test tools/venv.sh dev || exit 1
@@ -27,13 +29,15 @@ run() { # run COMMAND… with the person's ARGS behind it
 one() {
     case $1 in
         unit) run $python -m pytest -n 2 tests --ignore=tests/api --ignore=tests/browser \
-            --ignore=tests/faults --ignore=tests/project ;;
+            --ignore=tests/faults --ignore=tests/project --ignore=tests/slurm ;;
         api) run $python -m pytest -n 2 tests/api ;;
         postgres) run $python -m tests.services postgres -- $python -m pytest -n 2 tests \
-            --ignore=tests/engine --ignore=tests/browser --ignore=tests/faults --ignore=tests/project ;;
+            --ignore=tests/engine --ignore=tests/browser --ignore=tests/faults --ignore=tests/project \
+            --ignore=tests/slurm ;;
         browser) DJANGO_ALLOW_ASYNC_UNSAFE=true run $python -m pytest tests/browser ;;
         faults) run $python -m pytest tests/faults ;;
         project) run $python -m pytest tests/project ;;
+        slurm) run $python -m pytest tests/slurm ;;
     esac
 }
 
