@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
+
+from apps.common.errors import Invalid
 
 
 def kind_choices() -> list[tuple[str, str]]:
@@ -61,6 +64,16 @@ class Cluster(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Refuse options that the cluster's kind cannot use."""
+        from apps.backends.kinds import KINDS, check_options
+
+        if self.kind in KINDS:
+            try:
+                check_options(self.kind, self.options)
+            except Invalid as refusal:
+                raise ValidationError({"options": refusal.message}) from refusal
 
     def now(self) -> datetime:
         """Return this cluster's time: its virtual clock, or wall time."""

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.audit import services as audit
-from apps.backends.kinds import KINDS
+from apps.backends.kinds import KINDS, check_options
 from apps.backends.models import Cluster, Grade, Node, Pool
 from apps.backends.port import SeenNode
 from apps.common.errors import Conflict, Invalid
@@ -42,7 +42,7 @@ def add_cluster(
 ) -> Cluster:
     """Add a cluster; ``settings`` are further columns, as ``tick_seconds`` or ``clock_now``.
 
-    :raises Invalid: for a name or a kind there is not.
+    :raises Invalid: for a name or a kind there is not, or options its kind cannot use.
     :raises Conflict: if the name is taken.
     """
     name = clean_text(name, field="name", max_length=60)
@@ -50,6 +50,7 @@ def add_cluster(
         raise Invalid(f"There is no kind of cluster called {kind}.", field="kind")
     if grade not in Grade.values:
         raise Invalid(f"grade must be one of {', '.join(Grade.values)}.", field="grade")
+    check_options(kind, options or {})
     if Cluster.objects.filter(name=name).exists():
         raise Conflict(f"There is a cluster called {name} already.", field="name")
     cluster = Cluster(

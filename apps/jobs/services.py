@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from apps.accounts.models import User
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster
+from apps.backends.port import Backend
 from apps.common.errors import Conflict, Invalid
 from apps.common.rows import add_keyed, add_rows, insert_row
 from apps.common.text import clean_text
@@ -207,7 +208,7 @@ def _prepared(
 
     ``queue_of`` and ``class_of`` answer where ``place`` does not; by default they make what is missing.
     """
-    workload = backend_of(spec.cluster).check_workload(spec.workload)
+    workload = _check_workload(backend_of(spec.cluster), spec, columns)
     queue = place.queue if place is not None else None
     _check_open(queue or queue_of(spec.tenant, spec.cluster), spec)
     _check_dependencies(spec, by)
@@ -217,6 +218,15 @@ def _prepared(
     return _row(
         spec, columns, workload=workload, by=by, at=at, key=key, digest=digest, fallback=fallback
     )
+
+
+def _check_workload(backend: Backend, spec: JobSpec, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a job runs, as its cluster takes it in, and refuse what it could never do."""
+    able = backend.capabilities()
+    if columns["min_size"] < columns["size"] and "shrink" not in able.can:
+        why = able.cannot.get("shrink", f"{spec.cluster} cannot shrink a running gang.")
+        raise Invalid(f"min_size must be size: {why}", field="min_size")
+    return backend.check_workload(spec.workload)
 
 
 def submit_many(
@@ -252,7 +262,7 @@ def submit_many(
         job = _row(
             spec,
             columns,
-            workload=backends[spec.cluster.pk].check_workload(spec.workload),
+            workload=_check_workload(backends[spec.cluster.pk], spec, columns),
             by=by,
             at=at[index],
             key=key,

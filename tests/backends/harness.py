@@ -36,3 +36,6 @@ def simulated(number: int = 1, *, in_memory: bool = False) -> Cluster:
 
 HARNESSES: dict[str, Callable[[], Cluster]] = {"simulator": simulated}
 """Kind: what makes a cluster with NODES of GPUS each in POOL, up and idle."""
+
+REAL: dict[str, str] = {"slurm": "tests/slurm/test_contract.py"}
+"""Kind: where it is asked the same, on servers and a clock of its own."""

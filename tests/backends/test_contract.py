@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -12,11 +14,30 @@ from apps.backends.kinds import KINDS, backend_of
 from apps.backends.models import Grade
 from apps.backends.port import Backend, LaunchRequest
 from apps.common.errors import Invalid
-from tests.backends.harness import GPUS, HARNESSES, NODES, POOL, T0
+from tests.backends.harness import GPUS, HARNESSES, NODES, POOL, REAL, T0
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def promises(path: Path) -> set[str]:
+    return set(re.findall(r"^def (test_\w+)\(", path.read_text(), re.M))
 
 
 def test_every_kind_has_a_harness():
-    assert set(HARNESSES) == set(KINDS)
+    assert set(HARNESSES) | set(REAL) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", sorted(REAL))
+def test_a_kind_with_servers_of_its_own_is_asked_every_promise(kind):
+    own = {
+        "test_every_kind_has_a_harness",
+        test_a_kind_with_servers_of_its_own_is_asked_every_promise.__name__,
+    }
+
+    asked = promises(Path(__file__)) - own
+
+    assert len(asked) > 10
+    assert asked <= promises(ROOT / REAL[kind])
 
 
 @pytest.fixture(params=sorted(HARNESSES))

@@ -1,0 +1,282 @@
+"""Slurm behind the port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from time import perf_counter
+from typing import Any
+
+from apps.backends.adapters.slurm import workload as workloads
+from apps.backends.adapters.slurm.look import Look, look, observation, told_by
+from apps.backends.adapters.slurm.marks import Mark, job_name
+from apps.backends.adapters.slurm.options import Options, read_options
+from apps.backends.adapters.slurm.own import (
+    CHECKPOINTED,
+    OWN,
+    OwnJob,
+    one_each,
+    own_in,
+)
+from apps.backends.adapters.slurm.runner import Answer, Runner
+from apps.backends.adapters.slurm.submit import (
+    Uneven,
+    arguments,
+    environment_of,
+    script_of,
+    shape_of,
+)
+from apps.backends.models import Cluster, Grade
+from apps.backends.port import (
+    BackendError,
+    Capabilities,
+    LaunchRequest,
+    LaunchResult,
+    Observation,
+    Sample,
+)
+from apps.common.time import MICROSECOND, from_us, to_us
+
+# Far below whatever else waits; a site's own users may go to 2147483645.
+DEMOTED_NICE = 100_000
+CAN = frozenset({"observe", "launch", "stop", "utilisation", "ask_to_leave", "stay", "demote"})
+CANNOT = {
+    "shrink": "A running Slurm job keeps all its nodes, so a gang here has no smallest size.",
+    "racks": "The topology of the network is not read from Slurm.",
+    "nvlink": "Slurm does not tell which nodes share NVLink.",
+    "history": "What Slurm has forgotten is not fetched from its accounting.",
+    "isolation": "Accounts, QOS and limits of Slurm are neither set nor read.",
+}
+GONE = ("already finished", "invalid job id", "already completing", "no job")
+
+
+class SlurmBackend:
+    """A Slurm cluster, reached by its commands; keeps nothing but its last look."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._options: Options = read_options(cluster.options)
+        self._runner = Runner(self._options)
+        self._look: Look | None = None
+
+    def capabilities(self) -> Capabilities:
+        """Return what Slurm can and cannot do; nothing is asked of it."""
+        return Capabilities(grade=self._cluster.grade, can=CAN, cannot=CANNOT)
+
+    def check_workload(self, workload: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the workload with defaults filled in; raise Invalid naming the field."""
+        return workloads.check(workload)
+
+    def observe(self, cursor: str, *, now: datetime) -> Observation:
+        """Return what is true on the cluster at ``now``.
+
+        Where the cluster is driven, this also takes back what must not start by itself.
+        """
+        began = perf_counter()
+        known = told_by(cursor)
+        seen = self._look_anew(known, now=now)
+        if self._cluster.grade == Grade.DRIVE:
+            self._tidy(seen, now=now)
+        cost_ms = (perf_counter() - began) * 1_000
+        return observation(seen, known, self._options, now=now, cost_ms=cost_ms)
+
+    def launch(self, request: LaunchRequest, *, now: datetime) -> LaunchResult:
+        """Start all members or none; one that exists already is success.
+
+        :raises BackendError: soon after slurmctld started: nodes may still run what it forgot.
+        """
+        self._must_drive()
+        seen = self._last(now)
+        job = seen.own.get(request.uid)
+        if job is not None:
+            return self._existing(seen, job)
+        ago = seen.as_of - seen.booted
+        if ago < self._options.settle_seconds:
+            raise BackendError(
+                f"slurmctld started {ago} s ago; jobs are launched again once its nodes have told it"
+                f" what they run, {self._options.settle_seconds} s after its start.",
+                retry=True,
+            )
+        try:
+            nodes, members = shape_of(request)
+        except Uneven as reason:
+            return LaunchResult("refused", detail=str(reason))
+        unknown = sorted(set(nodes) - {node.name for node in seen.nodes})
+        if unknown:
+            return LaunchResult("refused", detail=f"Slurm knows no node {unknown[0]}.")
+        mark = Mark(
+            cluster=self._cluster.name,
+            uid=request.uid,
+            at=to_us(now),
+            members=members,
+            gpus=request.gpus_per_member,
+            pool=request.pool,
+            signal=request.workload["checkpoint_signal"] or "",
+        )
+        answer = self._runner.run(
+            "sbatch",
+            *arguments(request, self._options, mark, nodes),
+            stdin=script_of(request.workload, request.gpus_per_member),
+            plain=False,
+            extra=environment_of(request),
+        )
+        if answer.code:
+            return LaunchResult("refused", detail=f"Slurm refused it: {answer.said}")
+        return self._launched(answer, seen, request)
+
+    def stop(self, uid: str, *, now: datetime) -> None:
+        """End an attempt; one that is gone already is success."""
+        self._must_drive()
+        seen = self._last(now)
+        job = seen.own.get(uid)
+        if job is not None and not seen.is_over(job) and job.state != "COMPLETING":
+            self._cancel(job, now=now)
+
+    def ask_to_leave(self, uid: str, *, until: datetime, now: datetime) -> None:
+        """Tell an attempt to save its work and exit 75; one that has not started is cancelled.
+
+        It is put on hold first: where Slurm lays back what exits 75 (RequeueExit), the job stays
+        there until it is taken away. ``until`` is kept by whoever asked.
+        """
+        self._must_drive()
+        seen = self._last(now)
+        job = seen.own.get(uid)
+        if job is None or seen.is_over(job) or job.mark.asked or job.state == "COMPLETING":
+            return
+        if not job.runs:
+            self._cancel(job, now=now)
+            return
+        self._change(job, "hold", str(job.id))
+        if job.mark.signal:
+            self._scancel(job, f"--signal={job.mark.signal}", "--batch", "--state=RUNNING")
+        self._remark(job, replace(job.mark, asked=to_us(now)))
+
+    def shrink(self, uid: str, *, keep: int, until: datetime, now: datetime) -> None:
+        """Refuse: a running job keeps its nodes.
+
+        :raises BackendError: always; no job here is taken in with a smallest size.
+        """
+        raise BackendError(CANNOT["shrink"], retry=False)
+
+    def stay(self, uid: str, *, now: datetime) -> bool:
+        """Take back what an attempt was asked; False: it was told, and goes all the same."""
+        self._must_drive()
+        seen = self._last(now)
+        job = seen.own.get(uid)
+        if job is None or seen.is_over(job) or job.mark.stop:
+            return False
+        if job.mark.asked and job.mark.signal:
+            return False
+        if job.mark.asked:
+            self._change(job, "release", str(job.id))
+            self._remark(job, replace(job.mark, asked=0))
+        return True
+
+    def demote(self, uid: str, *, now: datetime) -> None:
+        """Let an attempt run on below all others, on hold: it runs, but would not start again."""
+        self._must_drive()
+        seen = self._last(now)
+        job = seen.own.get(uid)
+        if job is None or seen.is_over(job):
+            return
+        self._change(job, "update", f"JobId={job.id}", f"Nice={DEMOTED_NICE}")
+        if job.runs:
+            self._change(job, "hold", str(job.id))
+
+    def utilisation(self, *, now: datetime) -> Sequence[Sample]:
+        """Return that the utilisation of each running attempt is unknown: Slurm does not see it."""
+        seen = self._last(now)
+        return [Sample(uid, now, None) for uid, job in seen.own.items() if job.runs]
+
+    # How it is done
+
+    def _must_drive(self) -> None:
+        """Raise unless the cluster's owner lets Rollcall change what is on it."""
+        if self._cluster.grade != Grade.DRIVE:
+            raise BackendError(
+                f"{self._cluster.name} is in grade {self._cluster.grade}: Rollcall starts and stops"
+                " nothing there.",
+                retry=False,
+            )
+
+    def _look_anew(self, known: frozenset[str], *, now: datetime) -> Look:
+        self._look = None
+        self._look = look(self._runner, self._cluster.name, known, now=now)
+        return self._look
+
+    def _last(self, now: datetime) -> Look:
+        """Return the last look, which is of this very tick, or a new one."""
+        return self._look or self._look_anew(frozenset(), now=now)
+
+    def _existing(self, seen: Look, job: OwnJob) -> LaunchResult:
+        started = None
+        if job.runs and job.start is not None:
+            started = from_us(max(seen.clock.us(job.start), job.mark.at))
+        return LaunchResult("exists", started, cluster_ref=f"{seen.slurm}:{job.key}")
+
+    def _launched(self, answer: Answer, seen: Look, request: LaunchRequest) -> LaunchResult:
+        """Return the new job's id and submit time: the id alone may be given out again."""
+        number = answer.out.strip().split(";")[0]
+        name = job_name(request.name, request.uid)
+        listed = self._runner.run("squeue", "-h", "--me", "-t", "all", f"--name={name}", "-o", OWN)
+        job = one_each(own_in(listed.out, self._cluster.name))[0].get(request.uid)
+        if job is not None:
+            self._know(job)
+        ref = "" if job is None else f"{seen.slurm}:{job.key}"
+        return LaunchResult("accepted", detail=f"Slurm calls it {number}", cluster_ref=ref)
+
+    def _know(self, job: OwnJob) -> None:
+        """Keep the last look right after a change of ours."""
+        if self._look is not None:
+            own = {**self._look.own, job.mark.uid: job}
+            self._look = replace(self._look, own=own)
+
+    def _cancel(self, job: OwnJob, *, now: datetime, why: str = "") -> None:
+        """Cancel a job, after writing down that it was us."""
+        if not job.mark.stop:
+            self._remark(job, job.mark.stopped(to_us(now), why))
+        self._scancel(job)
+
+    def _scancel(self, job: OwnJob, *options: str) -> None:
+        """Cancel or signal the job of this id *and* this name: an id may be somebody else's by now."""
+        self._change(job, *options, "--me", f"--name={job.name}", str(job.id), command="scancel")
+
+    def _remark(self, job: OwnJob, mark: Mark) -> None:
+        self._change(job, "update", f"JobId={job.id}", f"Comment={mark.text()}")
+        self._know(replace(job, mark=mark))
+
+    def _change(self, job: OwnJob, *arguments: str, command: str = "scontrol") -> None:
+        """Run a command that changes a job; one that is gone by now is success."""
+        answer = self._runner.run(command, *arguments)
+        if answer.code and not any(words in answer.err.lower() for words in GONE):
+            raise BackendError(f"Slurm refused to change job {job.id}: {answer.said}", retry=True)
+
+    def _tidy(self, seen: Look, *, now: datetime) -> None:
+        """Take away what Slurm would start though it must not.
+
+        These are jobs that it laid back in line after they ended, second submissions of one
+        attempt, and jobs that it could not start in time: their room is planned anew.
+        """
+        patience = self._options.start_seconds * MICROSECOND
+        for job in seen.spare:
+            self._scancel(job)
+        for job in seen.own.values():
+            if not job.waits or job.mark.stop or job.mark.left:
+                continue
+            detail = seen.detail(job)
+            if seen.is_over(job):
+                left = max(seen.clock.us(job.submit), job.mark.asked)
+                if detail.exit_code == CHECKPOINTED:
+                    self._remark(job, replace(job.mark, left=left))
+                self._scancel(job)
+            elif to_us(now) - job.mark.at > patience:
+                self._cancel(job, now=now, why=job.reason or "no reason")
+
+
+def open_backend(cluster: Cluster) -> SlurmBackend:
+    """Return the backend of a Slurm cluster.
+
+    :raises Invalid: for options by which none can be reached.
+    """
+    return SlurmBackend(cluster)

@@ -1,0 +1,178 @@
+"""One look at a Slurm cluster: three commands that only read, and what they show together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.backends.adapters.slurm.options import Options
+from apps.backends.adapters.slurm.own import (
+    OWN,
+    Clock,
+    Detail,
+    OwnJob,
+    came_back,
+    detail_in,
+    gpus_held,
+    one_each,
+    own_in,
+    seen,
+)
+from apps.backends.adapters.slurm.runner import Runner
+from apps.backends.adapters.slurm.text import (
+    EVERY,
+    JobRow,
+    NodeText,
+    config_of,
+    gpus_in,
+    nodes_in,
+    rows_in,
+)
+from apps.backends.port import ForeignWork, Observation, SeenAttempt, SeenNode
+from apps.common.time import MICROSECOND, from_us, to_us
+
+NOT_OVER = "PENDING,RUNNING,SUSPENDED,CONFIGURING,COMPLETING"
+# Two clocks that differ by less are taken for the same: Slurm counts whole seconds.
+SAME_CLOCK_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What Slurm said; ``own`` are our jobs by uid, ``spare`` those that are one too many."""
+
+    slurm: str
+    booted: int
+    as_of: int
+    clock: Clock
+    nodes: list[NodeText]
+    rows: list[JobRow]
+    own: Mapping[str, OwnJob]
+    spare: list[OwnJob]
+    details: Mapping[int, Detail]
+
+    def detail(self, job: OwnJob) -> Detail:
+        """Return what is known of how a job ended."""
+        return self.details.get(job.id, Detail())
+
+    def is_over(self, job: OwnJob) -> bool:
+        """Return whether an attempt ended, though Slurm may have laid its job back in line."""
+        return not (job.runs or job.waits) or came_back(job, self.detail(job))
+
+
+def clock_of(as_of: int, now: datetime) -> Clock:
+    """Return how Slurm's clock stands to ours."""
+    skew = as_of - to_us(now) // MICROSECOND
+    return Clock(skew if abs(skew) > SAME_CLOCK_SECONDS else 0)
+
+
+def look(runner: Runner, cluster: str, known: frozenset[str], *, now: datetime) -> Look:
+    """Ask Slurm for its nodes and jobs; ``known``: the ended jobs that were told before.
+
+    Nodes first: a job of ours that starts meanwhile is not taken for somebody else's.
+    How a job ended takes a second question, asked only when one did.
+    """
+    config, nodes, own, every = (
+        answer.out
+        for answer in runner.read(
+            ["scontrol", "-o", "show", "config"],
+            ["scontrol", "-d", "-o", "show", "node"],
+            ["squeue", "-h", "--me", "-t", "all", "-o", OWN],
+            ["squeue", "-h", "-a", "-t", NOT_OVER, "-o", EVERY],
+        )
+    )
+    settings = config_of(config)
+    jobs = own_in(own, cluster)
+    asked = [job for job in jobs if not job.runs and job.key not in known]
+    details = {}
+    if asked:
+        answers = runner.read(*(["scontrol", "-o", "show", "job", str(job.id)] for job in asked))
+        details = {
+            job.id: detail_in(answer.out)
+            for job, answer in zip(asked, answers, strict=True)
+            if not answer.code
+        }
+    as_of = int(settings["as_of"])
+    found, spare = one_each(jobs)
+    return Look(
+        slurm=settings.get("ClusterName", ""),
+        booted=int(settings["BOOT_TIME"]),
+        as_of=as_of,
+        clock=clock_of(as_of, now),
+        nodes=nodes_in(nodes),
+        rows=rows_in(every),
+        own=found,
+        spare=spare,
+        details=details,
+    )
+
+
+def _nodes(look: Look, options: Options, now: datetime) -> list[SeenNode]:
+    ours = gpus_held([*look.own.values(), *look.spare], since=look.as_of)
+    found = []
+    for node in look.nodes:
+        if options.partition and options.partition not in node.partitions:
+            continue
+        since = now if node.since is None else from_us(look.clock.us(node.since))
+        for pool, gpus in node.gpus.items():
+            used = node.used.get(pool, 0)
+            found.append(
+                SeenNode(
+                    name=node.name,
+                    pool=pool,
+                    gpus=gpus,
+                    state=node.state,
+                    since=min(since, now),
+                    reason=node.reason,
+                    foreign_gpus=min(max(used - ours.get((node.name, pool), 0), 0), gpus),
+                )
+            )
+    return found
+
+
+def _foreign(look: Look) -> list[ForeignWork]:
+    """Return the work that is not ours: a pending array is one row, as Slurm lists it."""
+    ours = {job.id for job in (*look.own.values(), *look.spare)}
+    found = []
+    for row in look.rows:
+        if row.id in ours:
+            continue
+        gpus = gpus_in(row.per_node)
+        found.append(
+            ForeignWork(
+                ref=f"{look.slurm}:{row.label}:{row.submit}",
+                account=row.account,
+                pool=next(iter(gpus), ""),
+                gpus=sum(gpus.values()) * row.count,
+                nodes=row.nodes,
+                started_at=None if row.start is None else from_us(look.clock.us(row.start)),
+            )
+        )
+    return found
+
+
+def told_by(cursor: str) -> frozenset[str]:
+    """Return the ended jobs that a cursor has told of, by id and submit time."""
+    return frozenset(cursor.split())
+
+
+def observation(
+    look: Look, known: frozenset[str], options: Options, *, now: datetime, cost_ms: float
+) -> Observation:
+    """Return what a look showed; the cursor names the ended jobs that Slurm still remembers."""
+    attempts: list[SeenAttempt] = []
+    told = []
+    for job in look.own.values():
+        if look.is_over(job):
+            told.append(job.key)
+            if job.key in known:
+                continue
+        attempts.append(seen(job, look.detail(job), look.clock, look.slurm))
+    return Observation(
+        as_of=now,
+        cursor=" ".join(sorted(told)),
+        nodes=_nodes(look, options, now),
+        attempts=attempts,
+        foreign=_foreign(look),
+        cost_ms=cost_ms,
+    )

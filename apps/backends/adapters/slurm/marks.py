@@ -1,0 +1,87 @@
+"""Rollcall's own name on a Slurm job: what stands in its comment, and what its job is called.
+
+Ids are given out again after a crash, so nothing is known by its id alone: a job is ours if the
+service user owns it and its comment carries our cluster's name and an attempt's uid. The comment
+also keeps what was asked of the job, so that a restart of Rollcall asks nothing twice.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+PREFIX = "rollcall"
+PART = re.compile(r"([a-z]+)=(\S+)")
+UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a comment says; instants in microseconds of Rollcall's clock, 0: never.
+
+    ``left``: when it exited 75 and Slurm laid it back in line (RequeueExit), ``why``: Slurm's
+    reason for not starting it.
+    """
+
+    cluster: str
+    uid: str
+    at: int
+    members: int = 1
+    gpus: int = 1
+    pool: str = "gpu"
+    signal: str = ""
+    asked: int = 0
+    stop: int = 0
+    left: int = 0
+    why: str = ""
+
+    @property
+    def per_node(self) -> int:
+        """Return the GPUs it holds on each of its nodes."""
+        return self.members * self.gpus
+
+    def text(self) -> str:
+        """Return the comment."""
+        parts = [f"{PREFIX}:{self.cluster}:{self.uid}", f"at={self.at}"]
+        parts.append(f"shape={self.members}x{self.gpus}")
+        for name in ("pool", "signal", "asked", "stop", "left", "why"):
+            value = getattr(self, name)
+            if value:
+                parts.append(f"{name}={value}")
+        return " ".join(parts)
+
+    def stopped(self, at: int, why: str = "") -> Mark:
+        """Return it as it stands once it is to be cancelled."""
+        return replace(self, stop=at, why=UNSAFE.sub("_", why)[:60])
+
+
+def mark_of(comment: str) -> Mark | None:
+    """Return what a comment says; None: it is no comment of Rollcall's."""
+    name, _, rest = comment.strip().partition(" ")
+    parts = name.split(":")
+    if len(parts) != 3 or parts[0] != PREFIX:
+        return None
+    said = dict(PART.findall(rest))
+    members, _, gpus = said.get("shape", "1x1").partition("x")
+    try:
+        return Mark(
+            cluster=parts[1],
+            uid=str(UUID(parts[2])),
+            at=int(said.get("at", "0")),
+            members=int(members),
+            gpus=int(gpus),
+            pool=said.get("pool", "gpu"),
+            signal=said.get("signal", ""),
+            asked=int(said.get("asked", "0")),
+            stop=int(said.get("stop", "0")),
+            left=int(said.get("left", "0")),
+            why=said.get("why", ""),
+        )
+    except ValueError:
+        return None
+
+
+def job_name(name: str, uid: str) -> str:
+    """Return what Slurm calls an attempt: readable, and nobody else's."""
+    return f"{UNSAFE.sub('-', name).strip('-')[:24] or 'job'}.{uid}"

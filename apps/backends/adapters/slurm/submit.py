@@ -1,0 +1,124 @@
+"""What sbatch is told to start a gang: its options, its script and its environment."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from apps.backends.adapters.slurm.marks import Mark, job_name
+from apps.backends.adapters.slurm.options import Options
+from apps.backends.port import LaunchRequest
+
+# One step over all members. bash runs a trap only between two commands, so the step is waited for;
+# the first wait may have been ended by the signal.
+COMMAND = """\
+#!/bin/bash
+asked=
+{trap}{exports}srun --kill-on-bad-exit=1 --gpus-per-task={gpus} -- {command} &
+step=$!
+[ -z "$asked" ] || kill -{signal} "$step"
+wait "$step"; code=$?
+[ -z "$asked" ] || {{ wait "$step"; code=$?; }}
+exit "$code"
+"""
+TRAP = """\
+tell() {{ asked=1; trap '' {signal}; [ -z "${{step-}}" ] || kill -{signal} "$step"; }}
+trap tell {signal}
+"""
+
+
+class Uneven(Exception):
+    """The planned nodes hold different numbers of members; the message is for people."""
+
+
+def shape_of(request: LaunchRequest) -> tuple[list[str], int]:
+    """Return the planned nodes, and how many members each of them holds.
+
+    :raises Uneven: if they do not hold the same number: one allocation has as many GPUs on each.
+    """
+    counts = Counter(request.nodes)
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{count} on {node}" for node, count in sorted(counts.items())[:4])
+        raise Uneven(
+            "Slurm gives a gang the same number of GPUs on each of its nodes, and the plan has"
+            f" {told} members."
+        )
+    return sorted(counts), counts[request.nodes[0]]
+
+
+def script_of(workload: Mapping[str, Any], gpus_per_member: int) -> str:
+    """Return the batch script: the job's own, or one that runs its command in each member."""
+    if workload["script"] is not None:
+        return str(workload["script"])
+    signal = workload["checkpoint_signal"]
+    return COMMAND.format(
+        trap=TRAP.format(signal=signal) if signal else "",
+        exports="".join(
+            f"export {name}={shlex.quote(text)}\n" for name, text in workload["environment"].items()
+        ),
+        gpus=gpus_per_member,
+        command=shlex.join(workload["command"]),
+        signal=signal or "TERM",
+    )
+
+
+def environment_of(request: LaunchRequest) -> dict[str, str]:
+    """Return what the job finds in its environment beside Slurm's own variables."""
+    ours = {
+        "ROLLCALL_UID": request.uid,
+        "ROLLCALL_ATTEMPT": str(request.number),
+        "ROLLCALL_TENANT": request.tenant,
+        "ROLLCALL_MEMBERS": str(len(request.nodes)),
+        "ROLLCALL_KEPT_SECONDS": str(request.kept_seconds),
+    }
+    return {**request.workload["environment"], **ours}
+
+
+def account_of(options: Options, tenant: str) -> str:
+    """Return the account of a tenant: its own, that of the nearest above it, or the common one."""
+    path = tenant
+    while path:
+        if path in options.accounts:
+            return options.accounts[path]
+        path = path.rpartition("/")[0]
+    return options.account
+
+
+def arguments(request: LaunchRequest, options: Options, mark: Mark, nodes: list[str]) -> list[str]:
+    """Return the options of sbatch: all members or none, on the planned nodes, never twice.
+
+    ``singleton``: Slurm itself never runs two jobs of the same name and user at a time, should a
+    submission that seemed to fail have arrived after all.
+    """
+    workload = request.workload
+    directory = workload["directory"] or options.directory
+    typed = "gpu" if request.pool == "gpu" else f"gpu:{request.pool}"
+    asked = [
+        "--parsable", "--no-requeue", "--ignore-pbs", "--dependency=singleton",
+        "--open-mode=append",
+        f"--job-name={job_name(request.name, request.uid)}",
+        f"--comment={mark.text()}",
+        f"--nodelist={','.join(nodes)}",
+        f"--nodes={len(nodes)}",
+        f"--ntasks={len(request.nodes)}",
+        f"--ntasks-per-node={mark.members}",
+        f"--gres={typed}:{mark.per_node}",
+        f"--cpus-per-task={workload['cpus_per_member']}",
+        f"--chdir={directory}",
+        f"--output={workload['output'] or options.output}",
+    ]  # fmt: skip
+    if workload["memory_mib_per_member"] is not None:
+        asked.append(f"--mem={workload['memory_mib_per_member'] * mark.members}M")
+    if request.limit_seconds is not None:
+        minutes, seconds = divmod(request.limit_seconds, 60)
+        asked.append(f"--time={minutes}:{seconds:02}")
+    for name, value in (
+        ("partition", options.partition),
+        ("account", account_of(options, request.tenant)),
+        ("qos", options.qos),
+    ):
+        if value:
+            asked.append(f"--{name}={value}")
+    return asked

@@ -1,0 +1,205 @@
+"""Reads what Slurm's commands print; nothing here knows of Rollcall's own jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from apps.backends.port import BackendError
+
+MOST_NODES = 65_536
+FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z/:_]*)=")
+GRES = re.compile(r"gpu(?::([^:(),]+))?:(\d+)(?:\([^)]*\))?")
+REASON = re.compile(r" Reason=(.*?)(?: \[([^\[\]@]*)@(\d+)\])?(?: Comment=.*)?$")
+CONFIG = re.compile(r"^(\S+)\s*= (.*?)\s*$", re.MULTILINE)
+
+DRAINED = ("DRAIN", "FAIL", "MAINT", "RESERVED")
+DOWN = (
+    "DOWN", "NOT_RESPONDING", "UNKNOWN", "INVAL", "ERROR", "POWERED_DOWN", "POWERING_DOWN",
+    "POWERING_UP", "REBOOT", "FUTURE",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NodeText:
+    """A node as ``scontrol show node`` tells it: GPUs there are and are used, by type."""
+
+    name: str
+    partitions: tuple[str, ...]
+    gpus: dict[str, int]
+    used: dict[str, int]
+    state: str
+    reason: str
+    since: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A line of ``squeue``; instants in seconds, ``nodes`` empty before the start."""
+
+    id: int
+    label: str
+    state: str
+    partition: str
+    account: str
+    per_node: str
+    count: int
+    nodes: tuple[str, ...]
+    start: int | None
+    submit: int
+
+
+def split_list(text: str) -> Iterator[str]:
+    """Yield the parts of a list at its commas; those within brackets are no ends."""
+    depth, part = 0, ""
+    for letter in text:
+        if letter == "," and depth == 0:
+            if part:
+                yield part
+            part = ""
+            continue
+        depth += (letter == "[") - (letter == "]")
+        part += letter
+    if depth:
+        raise BackendError(f"Slurm gave a list of nodes that has no end: {text[:80]}.", retry=False)
+    if part:
+        yield part
+
+
+def _ranges(inside: str) -> Iterator[str]:
+    for one in inside.split(","):
+        low, _, high = one.partition("-")
+        if not low.isdigit() or not (high or low).isdigit():
+            raise BackendError(
+                f"Slurm gave a range of nodes that is none: {one[:40]}.", retry=False
+            )
+        if int(high or low) - int(low) >= MOST_NODES:
+            raise BackendError(f"Slurm gave a range of too many nodes: {one[:40]}.", retry=False)
+        for number in range(int(low), int(high or low) + 1):
+            yield str(number).zfill(len(low))
+
+
+def _expand_one(part: str) -> Iterator[str]:
+    before, bracket, rest = part.partition("[")
+    if not bracket:
+        yield part
+        return
+    inside, _, after = rest.partition("]")
+    tails = list(_expand_one(after)) if after else [""]
+    for number in _ranges(inside):
+        for tail in tails:
+            yield f"{before}{number}{tail}"
+
+
+def expand(nodes: str) -> tuple[str, ...]:
+    """Return the names in a list of nodes, as ``gpu[1-4,07-09],login1``."""
+    if nodes in ("", "(null)", "None", "N/A"):
+        return ()
+    found: list[str] = []
+    for part in split_list(nodes):
+        for name in _expand_one(part):
+            found.append(name)
+            if len(found) > MOST_NODES:
+                raise BackendError("Slurm gave a list of too many nodes.", retry=False)
+    return tuple(found)
+
+
+def gpus_in(gres: str) -> dict[str, int]:
+    """Return the GPUs in a GRES string, by type; those without a type are called ``gpu``."""
+    found: dict[str, int] = {}
+    for part in re.split(r",(?![^(]*\))", gres):
+        match = GRES.fullmatch(part.strip().removeprefix("gres:"))
+        if match:
+            name = match[1] or "gpu"
+            found[name] = found.get(name, 0) + int(match[2])
+    return found
+
+
+def fields_of(line: str) -> dict[str, str]:
+    """Return the fields of a line of ``scontrol -o``; the first of a name counts."""
+    parts = FIELD.split(line.strip())
+    found: dict[str, str] = {}
+    for name, value in zip(parts[1::2], parts[2::2], strict=False):
+        found.setdefault(name, value.strip())
+    return found
+
+
+def config_of(text: str) -> dict[str, str]:
+    """Return the settings that ``scontrol show config`` printed; ``as_of``: when it did."""
+    found = dict(CONFIG.findall(text))
+    stamp = re.search(r"^Configuration data as of (\d+)", text, re.MULTILINE)
+    if stamp is None or "BOOT_TIME" not in found:
+        raise BackendError("Slurm's answer has no configuration in it.", retry=True)
+    return {name: str(value) for name, value in found.items()} | {"as_of": stamp[1]}
+
+
+def state_of(words: str) -> str:
+    """Return up, drained or down for a node's state as Slurm spells it, as ``IDLE+DRAIN``."""
+    flags = {re.sub(r"[^A-Z_]", "", flag) for flag in words.split("+")}
+    if "*" in words or flags & set(DOWN):
+        return "down"
+    return "drained" if flags & set(DRAINED) else "up"
+
+
+def node_of(line: str) -> NodeText:
+    """Return the node of a line of ``scontrol -d -o show node``."""
+    fields = fields_of(line)
+    reason = REASON.search(line)
+    words = fields["State"]
+    said = reason[1] if reason else ""
+    state = state_of(words)
+    if "*" in words:
+        said = said or "does not respond"
+    return NodeText(
+        name=fields["NodeName"],
+        partitions=tuple(fields.get("Partitions", "").split(",")),
+        gpus=gpus_in(fields.get("Gres", "")),
+        used=gpus_in(fields.get("GresUsed", "")),
+        state=state,
+        reason="" if state == "up" else said or words.lower(),
+        since=int(reason[3]) if reason and reason[3] and state != "up" else None,
+    )
+
+
+def nodes_in(text: str) -> list[NodeText]:
+    """Return the nodes that ``scontrol -d -o show node`` printed."""
+    return [node_of(line) for line in text.splitlines() if line.startswith("NodeName=")]
+
+
+def instant(text: str) -> int | None:
+    """Return an instant in seconds; None for one that is not."""
+    return int(text) if text.isdigit() else None
+
+
+# No column of these is written by a user, so that no name or comment can pass for a line.
+EVERY = "%A|%i|%T|%P|%a|%b|%D|%N|%S|%V"
+
+
+def rows_in(text: str) -> list[JobRow]:
+    """Return the jobs that ``squeue -o`` EVERY printed."""
+    return list(_rows(text.splitlines()))
+
+
+def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
+    for line in lines:
+        if not line.strip():
+            continue
+        parts = line.split("|")
+        if len(parts) != 10 or not parts[0].isdigit():
+            raise BackendError(
+                f"Slurm listed a job in a way not understood: {line[:80]}.", retry=True
+            )
+        running = parts[2] in ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING")
+        yield JobRow(
+            id=int(parts[0]),
+            label=parts[1],
+            state=parts[2],
+            partition=parts[3],
+            account="" if parts[4] == "(null)" else parts[4],
+            per_node=parts[5],
+            count=int(parts[6]) if parts[6].isdigit() else 1,
+            nodes=expand(parts[7]),
+            start=instant(parts[8]) if running else None,
+            submit=int(parts[9]),
+        )
