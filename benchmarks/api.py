@@ -44,7 +44,9 @@ def prepare() -> None:
     from apps.tenants.services import add_member, create_tenant
 
     now = datetime.now(UTC)
-    cluster = add_cluster("bench", kind="simulator", now=now, first_look_at=now, observed_at=now)
+    cluster = add_cluster(
+        "bench", kind="simulator", grade="drive", now=now, first_look_at=now, observed_at=now
+    )
     pool = Pool.objects.create(cluster=cluster, name="h100")
     Node.objects.bulk_create(
         Node(cluster=cluster, pool=pool, name=f"n{n:03}", gpus=8, state_since=now)

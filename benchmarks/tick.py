@@ -28,7 +28,12 @@ def _set_up() -> Any:
 
     rng = random.Random(1)
     cluster = Cluster.objects.create(
-        name="bench", kind="simulator", clock_now=NOW, clock_until=NOW, options={"world": "memory"}
+        name="bench",
+        kind="simulator",
+        grade="drive",
+        clock_now=NOW,
+        clock_until=NOW,
+        options={"world": "memory"},
     )
     pool = Pool.objects.create(cluster=cluster, name="gpu")
     world_of(cluster).add_nodes(

@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.accounts.models import User
 from apps.accounts.services import issue_token
-from apps.backends.models import Cluster, Node, Pool
+from apps.backends.models import Cluster, Grade, Node, Pool
 from apps.jobs.models import Attempt, Eviction, Job
 from apps.jobs.services import JobSpec, submit_job
 from apps.jobs.states import LEFT, EvictionOutcome, JobState
@@ -23,8 +23,10 @@ def make_user(name: str, **columns: Any) -> User:
 
 
 def make_cluster(name: str = "atlas", **columns: Any) -> Cluster:
-    """A simulated cluster that was looked at already, its clock at NOW."""
-    columns = {"clock_now": NOW, "first_look_at": NOW, "created_at": NOW} | columns
+    """A simulated cluster that was looked at already, its clock at NOW, and ours to drive."""
+    columns = {
+        "clock_now": NOW, "first_look_at": NOW, "created_at": NOW, "grade": Grade.DRIVE
+    } | columns  # fmt: skip
     return Cluster.objects.create(name=name, kind="simulator", **columns)
 
 

@@ -35,6 +35,7 @@ NO_START = {
     "guarantee": "it stays within a guarantee",
     "leaving": "once those it waits for have left",
     "deferred": "it may evict, but later",
+    "watched": "Rollcall only watches",
 }
 STUCK = frozenset({"held", "paused", "never_fits", "dependency"})
 MOST_EVICTIONS = 50

@@ -52,6 +52,7 @@ STATES = (
 REASONS = (
     "held", "dependency", "begin_time", "paused", "never_fits", "no_nodes", "weightless",
     "guarantee", "leaving", "deferred", "ceiling", "capacity", "placement", "reserved",
+    "watched",
 )  # fmt: skip
 SORTS = ("priority", "waiting", "gpus")
 

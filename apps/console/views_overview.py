@@ -48,6 +48,7 @@ NOTES = {
     "no_nodes": "no usable node",
     "leaving": "once its victims have left",
     "deferred": "it may evict, but later",
+    "watched": "Rollcall only watches this cluster",
 }
 
 

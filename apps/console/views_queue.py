@@ -42,6 +42,7 @@ NO_ESTIMATE = {
     "guarantee": "stays within a guarantee",
     "leaving": "once victims have left",
     "deferred": "may evict later",
+    "watched": "only watched",
 }
 SECONDS_MATTER = frozenset({"leaving", "deferred"})
 BATCH = 500

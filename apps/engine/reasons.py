@@ -26,6 +26,7 @@ When = Callable[[datetime], str]
 
 CARRIES: Final[dict[str, tuple[str, ...]]] = {
     "starts": (),
+    "watched": (),
     "held": ("who", "since"),
     "dependency": ("what",),
     "begin_time": ("what",),
@@ -215,8 +216,13 @@ def _starts(facts: Facts) -> str:
     return "Starts at the next tick."
 
 
+def _watched(facts: Facts) -> str:
+    return "Would start now, but Rollcall only watches this cluster and starts nothing on it."
+
+
 _SENTENCES: Final[dict[str, Callable[[Facts], str]]] = {
     "starts": _starts,
+    "watched": _watched,
     "held": _held,
     "dependency": _dependency,
     "begin_time": _begin_time,

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db.models import Q, prefetch_related_objects
 
-from apps.backends.models import Cluster
+from apps.backends.models import Cluster, Grade
 from apps.backends.port import Backend, LaunchRequest, LaunchResult
 from apps.common.prepared import Prepared
 from apps.common.rows import set_columns
@@ -60,7 +60,12 @@ def _to_do(cluster: Cluster) -> tuple[list[Attempt], list[Attempt]]:
 
 
 def act(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> int:
-    """Launch what is admitted, stop what is cancelled; return the number of calls."""
+    """Launch what is admitted, stop what is cancelled; return the number of calls.
+
+    On a cluster that is not Rollcall's to drive, nothing is started, stopped or asked.
+    """
+    if cluster.grade != Grade.DRIVE:
+        return 0
     launches, stops = _to_do(cluster)
     for attempt in stops:
         backend.stop(str(attempt.uid), now=now)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from django.db import connection
 
-from apps.backends.models import Cluster
+from apps.backends.models import Cluster, Grade
 from apps.engine.reasons import code_of
 from apps.engine.types import NONE, Plan, Reason, Topology
 from apps.engine.types import Verdict as EngineVerdict
@@ -25,6 +25,10 @@ VERDICT_COLUMNS = (
 QUOTA_COLUMNS = (
     "guarantee", "ceiling", "used", "entitlement", "lent", "borrowed", "over_quota"
 )  # fmt: skip
+
+
+WATCHED = "watched"
+"""The code of a job that would start, on a cluster where Rollcall starts nothing."""
 
 
 def _or_none(value: int) -> int | None:
@@ -83,7 +87,11 @@ def _add_forecasts(cluster: Cluster, seen: Seen, extra: list[dict[str, Any]]) ->
 
 
 def verdict_rows(cluster: Cluster, seen: Seen, plan: Plan, tick_id: int) -> list[tuple[Any, ...]]:
-    """Return a row for each job that goes on waiting, in the order of VERDICT_COLUMNS."""
+    """Return a row for each job that goes on waiting, in the order of VERDICT_COLUMNS.
+
+    Where Rollcall only watches, what would start waits too.
+    """
+    driven = cluster.grade == Grade.DRIVE
     v = plan.verdicts
     extra = details(seen, plan)
     _add_forecasts(cluster, seen, extra)
@@ -94,11 +102,12 @@ def verdict_rows(cluster: Cluster, seen: Seen, plan: Plan, tick_id: int) -> list
     )  # fmt: skip
     return [
         (
-            job_id, cluster.pk, tick_id, position, code_of(reason), verdict == EngineVerdict.RESERVE,
+            job_id, cluster.pk, tick_id, position,
+            WATCHED if verdict == EngineVerdict.START else code_of(reason), verdict == EngineVerdict.RESERVE,
             _or_none(needed), _or_none(available), detail, priority, *terms,
         )
         for job_id, verdict, position, reason, needed, available, detail, priority, terms in columns
-        if verdict != EngineVerdict.START
+        if not driven or verdict != EngineVerdict.START
     ]  # fmt: skip
 
 

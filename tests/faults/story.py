@@ -73,7 +73,12 @@ def set_up(minutes: int, mode: str = "") -> None:
 
     rng = random.Random(SEED)
     cluster = Cluster.objects.create(
-        name="faults", kind="simulator", clock_now=START, clock_until=START, clock_step=STEP
+        name="faults",
+        kind="simulator",
+        grade="drive",
+        clock_now=START,
+        clock_until=START,
+        clock_step=STEP,
     )
     policy: dict[str, Any] = {"gang_timeout_seconds": 900}
     if mode:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from apps.backends.kinds import backend_of
-from apps.backends.models import Cluster, Pool
+from apps.backends.models import Cluster, Grade, Pool
 from apps.backends.worlds import SimNode, World, world_of
 from apps.jobs.models import Job
 from apps.scheduling import steps
@@ -71,8 +71,9 @@ class Playground:
 def make_playground(nodes: int = 2, gpus: int = 4, name: str = "play") -> Playground:
     """Make a cluster of so many nodes in one pool called gpu."""
     cluster = Cluster.objects.create(
-        name=name, kind="simulator", clock_now=NOW, created_at=NOW, options={"world": "memory"}
-    )
+        name=name, kind="simulator", clock_now=NOW, created_at=NOW, options={"world": "memory"},
+        grade=Grade.DRIVE,
+    )  # fmt: skip
     pool = Pool.objects.create(cluster=cluster, name="gpu")
     world_of(cluster).add_nodes([SimNode(f"n{k}", "gpu", gpus) for k in range(nodes)], at=NOW)
     return Playground(cluster, pool)
