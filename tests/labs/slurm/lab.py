@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -70,6 +71,7 @@ class Lab:
             "LC_ALL": "C",
             "HOME": str(self.dir),
         }
+        self._stock_conf = ""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     # Up and down
@@ -101,6 +103,7 @@ class Lab:
             user=pwd.getpwuid(os.geteuid()).pw_name, version=version,
             ports=_free_ports(2 + len(self.nodes)),
         )  # fmt: skip
+        self._stock_conf = self.conf.read_text()
         self._start_munge()
         self.start_controller()
         # Only now: a slurmd that finds no slurmctld waits long before it tries again.
@@ -138,11 +141,23 @@ class Lab:
         self._spawn("slurmctld", "slurmctld", "-D")
         self.wait(self._answers, "slurmctld to answer")
 
-    def kill_controller(self) -> None:
-        """Kill slurmctld as a crash would."""
+    def kill_controller(self, *, forget: bool = False) -> None:
+        """Kill slurmctld as a crash would.
+
+        ``forget``: with the state of ``remember``, as if nothing had been saved since.
+        """
         process = self._running.pop("slurmctld")
         process.kill()
         process.wait()
+        if forget:
+            shutil.rmtree(self.dir / "state")
+            shutil.move(self.dir / "kept", self.dir / "state")
+
+    def remember(self) -> None:
+        """Keep slurmctld's state as it is on disk now, for ``kill_controller(forget=True)``."""
+        self.settle()
+        shutil.rmtree(self.dir / "kept", ignore_errors=True)
+        shutil.copytree(self.dir / "state", self.dir / "kept")
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""
@@ -199,9 +214,12 @@ class Lab:
     # What tests do to it
 
     def run(self, *command: str, stdin: str | None = None, user: str | None = None) -> str:
-        """Run one of Slurm's commands and return what it printed; ``user``: as somebody else."""
+        """Run one of Slurm's commands and return what it printed.
+
+        ``user``: as somebody else, where we are root.
+        """
         before = []
-        if user is not None:
+        if user is not None and os.geteuid() == 0:
             group = pwd.getpwnam(user).pw_gid
             before = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
         done = subprocess.run(
@@ -215,7 +233,7 @@ class Lab:
         return done.stdout.strip()
 
     def submit(self, body: str, *options: str, user: str | None = None) -> str:
-        """Submit a job that is nobody's but the test's; return its id."""
+        """Submit a job that Rollcall knows nothing of; return its id."""
         script = f"#!/bin/bash\n{body}\n"
         out = f"--output={self.dir}/jobs/%j.out"
         answer = self.run("sbatch", "--parsable", out, *options, stdin=script, user=user)
@@ -229,8 +247,27 @@ class Lab:
         """Return the ids of the jobs that are not over."""
         return self.run("squeue", "-h", "-o", "%A", *options).split()
 
+    def configure(self, *lines: str) -> None:
+        """Add lines to slurm.conf until the next ``clear``."""
+        self.conf.write_text("\n".join([self._stock_conf.rstrip(), *lines, ""]))
+        self.run("scontrol", "reconfigure")
+
+    def settle(self) -> None:
+        """Wait until slurmctld has saved what it knows: a crash forgets what is younger.
+
+        A job on hold is left behind, by whose name the state on disk is known to be new.
+        """
+        name = f"settle-{secrets.token_hex(4)}"
+        self.submit("true", "--hold", f"--job-name={name}")
+        state = self.dir / "state" / "job_state"
+        self.wait(
+            lambda: state.exists() and name.encode() in state.read_bytes(), "its state to be saved"
+        )
+
     def clear(self, *, patience: float = PATIENCE) -> None:
         """Cancel every job, resume every node, and wait until all is idle again."""
+        if self.conf.read_text() != self._stock_conf:
+            self.configure()
         left = self.jobs()
         if left:
             subprocess.run(
