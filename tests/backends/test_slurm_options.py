@@ -94,6 +94,7 @@ def test_a_cluster_with_such_options_is_not_added(db):
         ({"command": ["a"], "cpus_per_member": 0}, "cpus_per_member"),
         ({"command": ["a"], "environment": {"a b": "c"}}, "environment"),
         ({"command": ["a"], "environment": {"SLURM_CONF": "c"}}, "environment"),
+        ({"script": "#!/bin/sh", "environment": {"A": "b"}}, "environment"),
         ({"command": ["a"], "directory": "here"}, "directory"),
         ({"command": ["a"], "kind": "simulated"}, "kind"),
     ],
@@ -158,11 +159,13 @@ def test_a_command_is_quoted_in_its_script(tmp_path: Path):
     assert not (tmp_path / "x").exists()
 
 
-def test_a_job_finds_in_its_environment_what_it_asked_for_and_who_it_is():
-    asked = request("n1", workload=workload.check({"command": ["a"], "environment": {"X": "1"}}))
+def test_what_a_user_asks_for_reaches_the_job_and_not_sbatch():
+    evil = {"LD_PRELOAD": "/tmp/x.so", "PATH": "/tmp"}
+    asked = request("n1", workload=workload.check({"command": ["a"], "environment": evil}))
 
-    assert environment_of(asked)["X"] == "1"
     assert environment_of(asked)["ROLLCALL_UID"] == UID
+    assert all(name.startswith("ROLLCALL_") for name in environment_of(asked))
+    assert "export LD_PRELOAD=/tmp/x.so\n" in script_of(asked.workload, 4)
 
 
 def runner(folder: Path, name: str, body: str, **options) -> Runner:

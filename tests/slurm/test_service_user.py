@@ -39,7 +39,8 @@ def test_it_starts_demotes_asks_and_is_told(stage: Stage) -> None:
     stage.backend.ask_to_leave(request.uid, until=at, now=at)
     seen = stage.until(request.uid, "ended")
 
-    assert stage.lab.run("squeue", "-h", "-t", "all", "-u", "nobody", "-o", "%T") == "FAILED"
+    name = f"--name=train.{request.uid}"
+    assert stage.lab.run("squeue", "-h", "-t", "all", name, "-o", "%u %T") == "nobody FAILED"
     assert seen.outcome == "stopped"
     assert seen.checkpoint_at is not None
     assert seen.checkpoint_at >= at

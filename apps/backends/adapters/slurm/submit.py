@@ -65,15 +65,18 @@ def script_of(workload: Mapping[str, Any], gpus_per_member: int) -> str:
 
 
 def environment_of(request: LaunchRequest) -> dict[str, str]:
-    """Return what the job finds in its environment beside Slurm's own variables."""
-    ours = {
+    """Return what the job finds in its environment beside Slurm's own variables.
+
+    sbatch itself runs with it, so nothing that a user wrote may be in it: no LD_PRELOAD. What a
+    command asks for is exported by its script.
+    """
+    return {
         "ROLLCALL_UID": request.uid,
         "ROLLCALL_ATTEMPT": str(request.number),
         "ROLLCALL_TENANT": request.tenant,
         "ROLLCALL_MEMBERS": str(len(request.nodes)),
         "ROLLCALL_KEPT_SECONDS": str(request.kept_seconds),
     }
-    return {**request.workload["environment"], **ours}
 
 
 def account_of(options: Options, tenant: str) -> str:

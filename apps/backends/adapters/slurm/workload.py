@@ -136,4 +136,6 @@ def check(workload: Mapping[str, Any]) -> dict[str, Any]:
         raise _refuse("script", "or workload.command must say what the job runs.")
     if checked["script"] is not None and checked["command"] is not None:
         raise _refuse("command", "must not stand beside workload.script.")
+    if checked["script"] is not None and checked["environment"]:
+        raise _refuse("environment", "goes with a command; a script exports its own variables.")
     return checked
