@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import takewhile
 from uuid import UUID
 
 from django.db.models import Prefetch, prefetch_related_objects
@@ -69,6 +70,18 @@ def mark_started(attempts: Sequence[tuple[Attempt, datetime]], *, first_look: da
     move_each(changes)
 
 
+# A cluster that refused a job twice is not asked again at once.
+FIRST_BACK_OFF, LONGEST_BACK_OFF = timedelta(seconds=30), timedelta(hours=1)
+MOST_REFUSALS = 10
+
+
+def _refused_before(attempt: Attempt) -> int:
+    """Return how many attempts right before this one were refused too, at most MOST_REFUSALS."""
+    rows = Attempt.objects.filter(job=attempt.job_id, number__lt=attempt.number)
+    outcomes = rows.order_by("-number").values_list("outcome", flat=True)[:MOST_REFUSALS]
+    return sum(1 for _ in takewhile(lambda outcome: outcome == Outcome.REFUSED, outcomes))
+
+
 def _after(attempt: Attempt, outcome: str, at: datetime, eviction: int | None) -> Change:
     """Return what becomes of a job whose attempt ended, by an eviction or not."""
     job = attempt.job
@@ -91,6 +104,9 @@ def _after(attempt: Attempt, outcome: str, at: datetime, eviction: int | None) -
         again["retries_used"] = job.retries_used + 1
     if outcome == Outcome.LOST:
         again["broken"] = True
+    if outcome == Outcome.REFUSED and (often := _refused_before(attempt)):
+        wait = min(FIRST_BACK_OFF * 2 ** (often - 1), LONGEST_BACK_OFF)
+        again["begin_at"] = max(job.begin_at or at, at + wait)
     return Change(
         job, JobState.PENDING, at=at, what="retried" if retry else outcome, detail=detail,
         fields=again,
