@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from apps.accounts.models import User
-from apps.backends.models import Cluster, Pool
+from apps.backends.models import Cluster, Grade, Pool
 from apps.common.errors import Conflict
 from apps.common.time import from_us
 from apps.engine.errors import Refused
@@ -164,9 +164,11 @@ def _told(
 ) -> Preview:
     seen, plan = decision.seen, decision.plan
     index = seen.pending_ids.index(job.pk)
+    driven = spec.cluster.grade == Grade.DRIVE
     names = dict(zip(seen.node_ids, seen.snapshot.nodes.name, strict=True))
-    nodes = tuple(names[node] for node in starts_of(decision).get(job.pk, ()))
-    victims = _victims(decision, index, spec.pool)
+    starts = starts_of(decision) if driven else {}
+    nodes = tuple(names[node] for node in starts.get(job.pk, ()))
+    victims = _victims(decision, index, spec.pool) if driven else ()
     verdict = _verdict(decision, job)
     facts: dict[str, Any] = {"code": "starts"}
     if verdict is not None:
@@ -175,7 +177,10 @@ def _told(
             facts["what"] = [one.name for one in needed]
     ahead, count = _ahead(decision, index) if facts["code"] in AHEAD_CODES else ((), 0)
     facts["ahead_count"] = count
-    likely, basis = _likely(decision, index, victims, took_ms=took_ms)
+    likely: datetime | None = None
+    basis = Basis.UNKNOWN  # where Rollcall only watches, nothing starts
+    if driven:
+        likely, basis = _likely(decision, index, victims, took_ms=took_ms)
     return Preview(
         job=job,
         at=from_us(seen.snapshot.now),

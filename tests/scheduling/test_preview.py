@@ -90,6 +90,23 @@ def test_what_would_start_says_where_and_starts_there(
     assert job.state == "RUNNING"
 
 
+@pytest.mark.parametrize("grade", ["observe", "advise"])
+def test_where_rollcall_only_watches_nothing_would_start(
+    play: Playground, vision: Tenant, root: User, grade: str
+) -> None:
+    play.tick(0)
+    play.cluster.grade = grade
+    play.cluster.save(update_fields=["grade"])
+    wanted = spec(play, vision)
+
+    found = ask(play, wanted, root, 10)
+    job = really(play, wanted, root, 10)
+
+    assert not found.starts
+    assert (found.nodes, found.likely, found.basis) == ((), None, Basis.UNKNOWN)
+    assert found.facts["code"] == Verdict.objects.get(job=job).code == "watched"
+
+
 def test_what_would_wait_says_why_after_whom_and_until_when(
     play: Playground, vision: Tenant, root: User
 ) -> None:

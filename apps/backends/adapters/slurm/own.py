@@ -94,7 +94,9 @@ def own_in(text: str, cluster: str) -> list[OwnJob]:
     for line in text.splitlines():
         parts = line.split("|", 9)
         mark = mark_of(parts[9]) if len(parts) == 10 else None
-        if mark is None or mark.cluster != cluster or not parts[0].isdigit():
+        if mark is None or mark.cluster != cluster:
+            continue
+        if not parts[0].isdigit() or not parts[2].isdigit():
             continue
         found.append(
             OwnJob(
