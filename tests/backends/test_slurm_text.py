@@ -301,3 +301,15 @@ def test_of_two_submissions_of_one_attempt_the_first_is_it():
 
     assert found == {f"{UID}1": running}
     assert spare == [waiting]
+
+
+def test_gpus_of_a_job_that_just_ended_are_not_taken_for_ours():
+    look = recorded()
+    ended = replace(look.own[f"{UID}1"], state="COMPLETED", end=AS_OF)
+
+    theirs = told(replace(look, own={**look.own, f"{UID}1": ended}))
+
+    # Whoever uses them now, nobody may be promised them.
+    assert {n.name: n.foreign_gpus for n in theirs.nodes if n.foreign_gpus} == {
+        "gpu1": 4, "gpu2": 4, "gpu5": 5,
+    }  # fmt: skip

@@ -69,7 +69,8 @@ def clock_of(as_of: int, now: datetime) -> Clock:
 def look(runner: Runner, cluster: str, known: frozenset[str], *, now: datetime) -> Look:
     """Ask Slurm for its nodes and jobs; ``known``: the ended jobs that were told before.
 
-    Nodes first: a job of ours that starts meanwhile is not taken for somebody else's.
+    Nodes first: a job of ours that starts meanwhile is not taken for somebody else's. One that ends
+    meanwhile is, for one look: better to take a GPU for used than to promise it twice.
     How a job ended takes a second question, asked only when one did.
     """
     config, nodes, own, every = (
@@ -108,7 +109,7 @@ def look(runner: Runner, cluster: str, known: frozenset[str], *, now: datetime) 
 
 
 def _nodes(look: Look, options: Options, now: datetime) -> list[SeenNode]:
-    ours = gpus_held([*look.own.values(), *look.spare], since=look.as_of)
+    ours = gpus_held([*look.own.values(), *look.spare])
     found = []
     for node in look.nodes:
         if options.partition and options.partition not in node.partitions:

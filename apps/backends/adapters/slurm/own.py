@@ -216,12 +216,11 @@ def seen(job: OwnJob, detail: Detail, clock: Clock, slurm: str) -> SeenAttempt:
     )
 
 
-def gpus_held(jobs: Iterable[OwnJob], *, since: int) -> Mapping[tuple[str, str], int]:
-    """Return the GPUs that our jobs hold, or held until ``since``, by node and pool."""
+def gpus_held(jobs: Iterable[OwnJob]) -> Mapping[tuple[str, str], int]:
+    """Return the GPUs that our jobs hold, by node and pool."""
     held: dict[tuple[str, str], int] = {}
     for job in jobs:
-        just_ended = job.end is not None and job.end >= since and not job.waits
-        if job.runs or just_ended:
+        if job.runs:
             for node in job.nodes:
                 key = node, job.mark.pool
                 held[key] = held.get(key, 0) + job.mark.per_node
