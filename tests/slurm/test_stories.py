@@ -242,18 +242,18 @@ def test_a_gang_that_slurm_does_not_start_is_taken_back_and_planned_anew(
     lab: Lab, db: None, vision: Tenant
 ) -> None:
     slurm = Play(lab, start_seconds=5)
-    # Slurm is made slow to start what it has, so that a hand can be quicker.
-    lab.configure("SchedulerParameters=defer,batch_sched_delay=3,sched_interval=3,bf_interval=2")
+    # A partition that is down takes jobs in, and starts none.
+    lab.run("scontrol", "update", "PartitionName=main", "State=DOWN")
     job = slurm.submit(vision, 2)
-    slurm.tick()
-    lab.run("scontrol", "hold", *lab.jobs())
 
     slurm.until(lambda: len(slurm.attempts(job)) == 2, "planned anew")
+    lab.run("scontrol", "update", "PartitionName=main", "State=UP")
+    slurm.until_state(job, "RUNNING")
 
     first = slurm.attempts(job)[0]
     assert first.outcome == "stopped"
-    assert "JobHeld" in first.detail
-    slurm.until_state(job, "RUNNING")
+    assert "PartitionDown" in first.detail
+    assert len(lab.jobs()) == 1
 
 
 def test_slurm_that_is_down_is_trouble_and_nobody_is_lost(slurm: Play, vision: Tenant) -> None:

@@ -268,6 +268,7 @@ class Lab:
         """Cancel every job, resume every node, and wait until all is idle again."""
         if self.conf.read_text() != self._stock_conf:
             self.configure()
+        self.run("scontrol", "update", "PartitionName=main", "State=UP")
         left = self.jobs()
         if left:
             subprocess.run(
