@@ -67,25 +67,44 @@ class SeenAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ForeignWork:
-    """Work on the cluster that Rollcall did not start."""
+    """A gang that was submitted to the cluster itself: so many GPUs on each of ``size`` nodes.
+
+    ``ref`` names it for as long as the cluster knows it, ``run`` each time it ran, empty before the
+    first. ``state`` is waiting, running or ended; ``outcome`` is as an attempt's. ``reason`` says in
+    the cluster's words why it waits. ``tasks``: so many wait alike, as a job array's do.
+    """
 
     ref: str
+    name: str
+    state: str
     account: str
+    user: str
     pool: str
-    gpus: int
-    nodes: tuple[str, ...]
-    started_at: datetime | None
+    size: int
+    gpus_per_member: int
+    submitted_at: datetime
+    nodes: tuple[str, ...] = ()
+    run: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: str = ""
+    limit_seconds: int | None = None
+    reason: str = ""
+    tasks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All a look showed; ``attempts`` are those alive and those ended since the cursor."""
+    """All a look showed; ``attempts`` are those alive and those ended since the cursor.
+
+    ``foreign`` None: what the cluster runs beside ours is known by its nodes' GPUs alone.
+    """
 
     as_of: datetime
     cursor: str
     nodes: Sequence[SeenNode]
     attempts: Sequence[SeenAttempt]
-    foreign: Sequence[ForeignWork] = ()
+    foreign: Sequence[ForeignWork] | None = None
     cost_ms: float = 0.0
 
 

@@ -36,6 +36,7 @@ NO_START = {
     "leaving": "once those it waits for have left",
     "deferred": "it may evict, but later",
     "watched": "Rollcall only watches",
+    "elsewhere": "the cluster starts it",
 }
 STUCK = frozenset({"held", "paused", "never_fits", "dependency"})
 MOST_EVICTIONS = 50

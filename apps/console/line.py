@@ -52,7 +52,7 @@ STATES = (
 REASONS = (
     "held", "dependency", "begin_time", "paused", "never_fits", "no_nodes", "weightless",
     "guarantee", "leaving", "deferred", "ceiling", "capacity", "placement", "reserved",
-    "watched",
+    "watched", "elsewhere",
 )  # fmt: skip
 SORTS = ("priority", "waiting", "gpus")
 

@@ -49,6 +49,7 @@ NOTES = {
     "leaving": "once its victims have left",
     "deferred": "it may evict, but later",
     "watched": "Rollcall only watches this cluster",
+    "elsewhere": "in the cluster's own queue",
 }
 
 

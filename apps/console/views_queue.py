@@ -43,6 +43,7 @@ NO_ESTIMATE = {
     "leaving": "once victims have left",
     "deferred": "may evict later",
     "watched": "only watched",
+    "elsewhere": "the cluster starts it",
 }
 SECONDS_MATTER = frozenset({"leaving", "deferred"})
 BATCH = 500

@@ -27,6 +27,7 @@ When = Callable[[datetime], str]
 CARRIES: Final[dict[str, tuple[str, ...]]] = {
     "starts": (),
     "watched": (),
+    "elsewhere": (),
     "held": ("who", "since"),
     "dependency": ("what",),
     "begin_time": ("what",),
@@ -220,9 +221,14 @@ def _watched(facts: Facts) -> str:
     return "Would start now, but Rollcall only watches this cluster and starts nothing on it."
 
 
+def _elsewhere(facts: Facts) -> str:
+    return "Waits in the cluster's own queue: it was not submitted here, and starts by its order."
+
+
 _SENTENCES: Final[dict[str, Callable[[Facts], str]]] = {
     "starts": _starts,
     "watched": _watched,
+    "elsewhere": _elsewhere,
     "held": _held,
     "dependency": _dependency,
     "begin_time": _begin_time,

@@ -53,6 +53,8 @@ class Job(models.Model):
     )
     idempotency_key = models.CharField(max_length=120, null=True, blank=True)  # noqa: DJ001  null keeps the constraint off jobs without a key
     request_digest = models.CharField(max_length=64, blank=True)
+    # Set: it was submitted to the cluster itself, which calls it so; Rollcall only looks on.
+    foreign_ref = models.CharField(max_length=120, blank=True, default="")
 
     state = models.CharField(max_length=12, choices=JobState, default=JobState.PENDING)
     state_since = models.DateTimeField()
@@ -76,6 +78,11 @@ class Job(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["tenant", "idempotency_key"], name="one_job_per_idempotency_key"
+            ),
+            models.UniqueConstraint(
+                fields=["cluster", "foreign_ref"],
+                name="one_job_per_foreign_ref",
+                condition=~models.Q(foreign_ref=""),
             ),
         ]
         indexes = [

@@ -28,12 +28,20 @@ def jobs_visible_to(user: Any) -> QuerySet[Job]:
 
 
 def may_hold(user: Any, job: Job) -> bool:
-    """Return whether a user may hold and release a job: a lead of its tenant, or an admin."""
-    return role_in(user, job.tenant) in ("lead", "admin")
+    """Return whether a user may hold and release a job: a lead of its tenant, or an admin.
+
+    Nobody may what was submitted to the cluster itself.
+    """
+    return not job.foreign_ref and role_in(user, job.tenant) in ("lead", "admin")
 
 
 def may_cancel(user: Any, job: Job) -> bool:
-    """Return whether a user may cancel a job: its submitter, a lead of its tenant, an admin."""
+    """Return whether a user may cancel a job: its submitter, a lead of its tenant, an admin.
+
+    Nobody may what was submitted to the cluster itself.
+    """
+    if job.foreign_ref:
+        return False
     role = role_in(user, job.tenant)
     if role == "member":
         return bool(job.submitted_by_id == user.pk)

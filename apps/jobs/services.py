@@ -304,14 +304,23 @@ def _insert_all(pairs: Sequence[tuple[Job, JobSpec]], by: User | None) -> None:
     )
 
 
+def _check_ours(job: Job) -> None:
+    if job.foreign_ref:
+        raise Conflict(
+            f"Job {job.pk} was submitted to {job.cluster} itself; change it there.", code="foreign"
+        )
+
+
 def cancel_job(job: Job, *, by: User | None, now: datetime, reason: str = "") -> Job:
     """End a job: one that waits at once, one that holds GPUs when its cluster says it left.
 
     Safe to repeat. What a RESERVING job holds is given back by the next tick, which finds the open
     reservation of a job that has ended.
 
-    :raises Conflict: ``already_ended``, if it succeeded or failed before.
+    :raises Conflict: ``already_ended``, if it succeeded or failed before; ``foreign``, if it was
+        submitted to the cluster itself.
     """
+    _check_ours(job)
     reason = clean_text(reason, field="reason", max_length=300, blank=True)
     detail = {"reason": reason} if reason else {}
     for _ in range(TRIES):
@@ -357,8 +366,10 @@ def hold_job(job: Job, *, by: User | None, now: datetime, reason: str = "") -> J
 
     Safe to repeat: the first hold stands.
 
-    :raises Conflict: ``already_ended``, if it has ended.
+    :raises Conflict: ``already_ended``, if it has ended; ``foreign``, if it was submitted to the
+        cluster itself.
     """
+    _check_ours(job)
     reason = clean_text(reason, field="reason", max_length=300, blank=True)
     claimed = Job.objects.filter(
         pk=job.pk, state__in=sorted(WAITING | HOLDING), held_at__isnull=True
@@ -375,8 +386,10 @@ def hold_job(job: Job, *, by: User | None, now: datetime, reason: str = "") -> J
 def release_job(job: Job, *, by: User | None, now: datetime) -> Job:
     """Let a held job start again; safe to repeat.
 
-    :raises Conflict: ``already_ended``, if it has ended.
+    :raises Conflict: ``already_ended``, if it has ended; ``foreign``, if it was submitted to the
+        cluster itself.
     """
+    _check_ours(job)
     claimed = Job.objects.filter(
         pk=job.pk, state__in=sorted(WAITING | HOLDING), held_at__isnull=False
     ).update(held_at=None, held_by=None, held_reason="")

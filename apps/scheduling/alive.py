@@ -14,7 +14,7 @@ COLUMNS = (
     "id", "uid", "job_id", "job__tenant_id", "job__pool_id", "job__priority_class_id",
     "job__gpus_per_member", "job__limit_seconds", "created_at", "launched_at", "started_at",
     "last_checkpoint_at", "job__submitted_at", "job__min_size", "after_eviction",
-    "job__cancel_requested_at",
+    "job__cancel_requested_at", "job__foreign_ref",
 )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ class Alive:
     min_size: int
     after_eviction: bool
     cancel_requested_at: datetime | None
+    foreign_ref: str
 
 
 HERE = Prepared(

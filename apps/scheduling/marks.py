@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from apps.backends.models import Cluster
 from apps.backends.port import Sample
 from apps.common.prepared import Prepared
 from apps.jobs.models import Attempt
+from apps.scheduling.alive import Alive
 
 RUNNING = Prepared(
     lambda cluster_id: Attempt.objects.filter(
@@ -18,6 +20,11 @@ RUNNING = Prepared(
         "job__pool__idle_grace_seconds",
     )
 )  # fmt: skip
+
+
+def unsampled(alive: Iterable[Alive], *, now: datetime) -> list[Sample]:
+    """Return that the utilisation is unknown of what was submitted to the cluster itself."""
+    return [Sample(str(row.uid), now, None) for row in alive if row.foreign_ref]
 
 
 def held_idle_of(

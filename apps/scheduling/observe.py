@@ -35,6 +35,7 @@ from apps.ledger.intervals import (
     open_members,
 )
 from apps.scheduling import steps
+from apps.scheduling.adopt import Adoption
 from apps.scheduling.alive import Alive, alive_on
 from apps.scheduling.evict import close_ended, close_shrunk, open_on, outcome_of
 from apps.scheduling.frame import Frames
@@ -94,6 +95,11 @@ def _after(attempt: Attempt, outcome: str, at: datetime, eviction: int | None) -
     if job.cancel_requested_at is not None and (retry or outcome not in FINAL):
         # However its attempt ended, a job that was cancelled does not go back in line.
         outcome, retry = Outcome.CANCELLED, False
+    if job.foreign_ref and outcome == Outcome.LOST:
+        return Change(
+            job, JobState.FAILED, at=at, what=outcome, detail=detail,
+            fields={"ended_at": at, "outcome": outcome},
+        )  # fmt: skip
     if outcome in FINAL and not retry:
         return Change(
             job, FINAL[Outcome(outcome)], at=at, what=outcome, detail=detail,
@@ -254,8 +260,11 @@ def _book_shrinks(
 
 def apply_observation(cluster: Cluster, seen: Observation, frames: Frames) -> list[Alive]:
     """Write what a look showed; return what holds GPUs then. To be called in a transaction."""
+    foreign = Adoption(cluster, seen)
+    seen = foreign.taken_from_nodes()
     if frames.show(seen.nodes) or cluster.first_look_at is None:
         _book_nodes(cluster, seen)
+    seen = foreign.write()
     alive = alive_on(cluster, frames.alive)
     news = news_in(seen, alive)
     _book_shrinks(cluster, seen, alive, frames)

@@ -14,6 +14,8 @@ from apps.backends.models import Cluster, Grade
 from apps.engine.reasons import code_of
 from apps.engine.types import NONE, Plan, Reason, Topology
 from apps.engine.types import Verdict as EngineVerdict
+from apps.jobs.models import Job
+from apps.jobs.states import WAITING
 from apps.scheduling.models import Forecast, Standing, Tick, Verdict
 from apps.scheduling.snapshot import Seen
 
@@ -111,6 +113,16 @@ def verdict_rows(cluster: Cluster, seen: Seen, plan: Plan, tick_id: int) -> list
     ]  # fmt: skip
 
 
+def _elsewhere(cluster: Cluster, after: int, tick_id: int) -> list[tuple[Any, ...]]:
+    """Return a row for each job that waits in the cluster's own queue, where ours is apart."""
+    waiting = Job.objects.filter(cluster=cluster, state__in=sorted(WAITING))
+    foreign = waiting.exclude(foreign_ref="").order_by("id").values_list("pk", flat=True)
+    unsaid: tuple[Any, ...] = (False, None, None, {}, 0.0, *[0.0] * 7)
+    return [
+        (pk, cluster.pk, tick_id, after + k, "elsewhere", *unsaid) for k, pk in enumerate(foreign)
+    ]
+
+
 def _write_verdicts(rows: Sequence[tuple[Any, ...]]) -> None:
     """Insert verdicts: by COPY where the database has it."""
     if connection.vendor != "postgresql":
@@ -168,6 +180,8 @@ def publish(cluster: Cluster, seen: Seen, plan: Plan, tick: Tick) -> None:
     """Replace the cluster's verdicts and standings; to be called in the tick's transaction."""
     Verdict.objects.filter(cluster=cluster)._raw_delete("default")
     rows = verdict_rows(cluster, seen, plan, tick.pk)
+    if cluster.grade == Grade.DRIVE:
+        rows += _elsewhere(cluster, len(seen.pending_ids), tick.pk)
     # A job may have been cancelled since the snapshot; a verdict on it would outlive it, harmless.
     _write_verdicts(rows)
     Standing.objects.filter(cluster=cluster).delete()

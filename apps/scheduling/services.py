@@ -27,7 +27,7 @@ from apps.scheduling.decision import Decision
 from apps.scheduling.forecasts import is_due, make_forecast
 from apps.scheduling.frame import Frames, StaleFrame
 from apps.scheduling.leases import Lease, LeaseLost, claim, fenced, release, renew
-from apps.scheduling.marks import held_idle_of
+from apps.scheduling.marks import held_idle_of, unsampled
 from apps.scheduling.models import Tick
 from apps.scheduling.observe import observe
 from apps.scheduling.planned import set_due
@@ -99,7 +99,7 @@ def pass_once(
     set_due(cluster, lease, frames, now=now)
     submit_due(cluster, now=now, intake=frames.intake)
     alive = observe(cluster, backend, lease, frames, now=now)
-    samples = backend.utilisation(now=now)
+    samples = [*backend.utilisation(now=now), *unsampled(alive, now=now)]
     observe_ms = (time.perf_counter() - began) * 1e3
     tick, stranded = None, dict[int, int]()
     if show or ANY_WAITS.rows(cluster.pk):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from apps.backends.models import Cluster, Node
+from apps.backends.models import Cluster, Grade, Node
 from apps.common.prepared import Prepared
 from apps.common.time import MICROSECOND, to_us
 from apps.engine import types as engine
@@ -29,6 +29,7 @@ TOPOLOGY = {"none": 0, "rack": 1, "nvlink": 2}
 PENDING_COLUMNS = (
     "id", "tenant_id", "pool_id", "size", "gpus_per_member", "submitted_at", "limit_seconds",
     "priority_class_id", "nice", "topology", "held_at", "begin_at", "broken", "no_reserve_before",
+    "foreign_ref",
 )  # fmt: skip
 
 
@@ -167,6 +168,8 @@ def _pending(
 ) -> engine.Pending:
     # Sorted here: asked for in this order, SQLite walks through all jobs there ever were.
     rows = sorted(PENDING.rows(cluster.pk), key=itemgetter(0))
+    if cluster.grade == Grade.DRIVE:  # what was submitted to the cluster itself it starts itself
+        rows = [row for row in rows if not row[14]]
     if guest is not None:
         rows = [*rows, tuple(getattr(guest.job, column) for column in PENDING_COLUMNS)]
     frame.check({r[1] for r in rows}, {r[2] for r in rows}, {r[7] for r in rows})
@@ -230,7 +233,9 @@ def _running(
         member_node=ints(n for of_attempt in nodes for n in of_attempt),
         attempt=ints(r.pk for r in rows),
         submitted=ints(to_us(r.submitted_at) for r in rows),
-        preemptible=np.array([r.class_id not in frame.stays for r in rows], dtype=np.bool_),
+        preemptible=np.array(
+            [r.class_id not in frame.stays and not r.foreign_ref for r in rows], dtype=np.bool_
+        ),
         min_size=ints(min(r.min_size, len(n)) for r, n in zip(rows, nodes, strict=True)),
         last_checkpoint=ints(_us(r.last_checkpoint_at) for r in rows),
         restarted=ints(

@@ -20,8 +20,10 @@ from apps.backends.adapters.slurm.text import (
     gpus_in,
     nodes_in,
     rows_in,
+    seconds_of,
     split_list,
     state_of,
+    tasks_of,
 )
 from apps.backends.port import BackendError
 
@@ -151,9 +153,34 @@ def test_foreign_gpus_are_what_is_used_and_not_ours():
 def test_foreign_work_is_listed_with_an_array_as_one_row():
     work = {one.ref.split(":")[1]: one for one in told(recorded()).foreign}
 
-    assert set(work) == {"1", "2_[3-30%2]", "2_1", "2_2"}
-    assert (work["1"].gpus, work["1"].nodes) == (3, ("gpu5",))
-    assert work["2_[3-30%2]"].started_at is None
+    assert set(work) == {"1", "2_[", "2_1", "2_2"}
+    assert (work["1"].gpus_per_member, work["1"].nodes) == (3, ("gpu5",))
+    rest = work["2_["]
+    assert (rest.state, rest.tasks, rest.reason) == ("waiting", 28, "JobArrayTaskLimit")
+    assert (rest.started_at, rest.limit_seconds, rest.user) == (None, None, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [("30:00", 1_800), ("1:00:00", 3_600), ("2-06:30:01", 196_201), ("UNLIMITED", None)],
+)
+def test_a_limit_is_read_in_seconds(limit, seconds):
+    assert seconds_of(limit) == seconds
+
+
+@pytest.mark.parametrize(
+    ("label", "tasks"),
+    [
+        ("7", 1),
+        ("7_3", 1),
+        ("7_[4-9]", 6),
+        ("7_[1,3,5-6%2]", 4),
+        ("7_[0-10:5]", 3),
+        ("7_[1-2,...]", 2),
+    ],
+)
+def test_the_tasks_behind_a_label_are_counted(label, tasks):
+    assert tasks_of(label) == tasks
 
 
 def test_a_comment_that_claims_to_be_ours_counts_only_from_our_user():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -91,8 +92,15 @@ class Play:
         return Eviction.objects.get()
 
     def foreign(self) -> dict[str, int]:
-        rows = Node.objects.filter(cluster=self.cluster, foreign_gpus__gt=0)
-        return dict(rows.values_list("name", "foreign_gpus"))
+        """Return the GPUs of running work that is not ours, by node; no other is in use."""
+        assert not Node.objects.filter(cluster=self.cluster, foreign_gpus__gt=0).exists()
+        rows = Member.objects.filter(attempt__ended_at__isnull=True).exclude(
+            attempt__job__foreign_ref=""
+        )
+        gpus: Counter[str] = Counter()
+        for name, each in rows.values_list("node__name", "attempt__job__gpus_per_member"):
+            gpus[name] += each
+        return dict(gpus)
 
     def in_slurm(self, attempt: Attempt) -> list[str]:
         """Return the jobs of an attempt in Slurm, whatever became of them: id, state, nodes."""

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from apps.backends.models import Node
+from apps.common.errors import Conflict
+from apps.jobs.models import Job
 from apps.jobs.services import cancel_job
+from apps.ledger.models import Interval
+from apps.ledger.usage import rebuild_usage
 from apps.scheduling.models import Verdict
 from apps.tenants.models import Tenant
 from tests.labs.slurm.lab import Lab
@@ -58,9 +62,10 @@ def test_foreign_work_is_seen_and_its_gpus_are_promised_to_nobody(
     slurm: Play, vision: Tenant
 ) -> None:
     lab = slurm.lab
+    running = {"gpu4": 8, "gpu5": 3}
     lab.submit("sleep 600", "-w", "gpu4", "--gres=gpu:h100:8", user="nobody")
     lab.submit("sleep 600", "--array=1-30%3", "-w", "gpu5", "--gres=gpu:h100:1", user="nobody")
-    slurm.until(lambda: slurm.foreign() == {"gpu4": 8, "gpu5": 3}, "seen")
+    slurm.until(lambda: slurm.foreign() == running, "seen")
 
     fits = slurm.submit(vision, 3)
     slurm.until_state(fits, "RUNNING")
@@ -70,7 +75,12 @@ def test_foreign_work_is_seen_and_its_gpus_are_promised_to_nobody(
 
     assert slurm.planned(slurm.attempts(fits)[0]) == ["gpu1", "gpu2", "gpu3"]
     assert slurm.attempts(big) == []
-    assert slurm.foreign() == {"gpu4": 8, "gpu5": 3}
+    assert slurm.foreign() == running
+    rest = Job.objects.get(foreign_ref__contains="[")
+    assert (rest.state, rest.workload["tasks"]) == ("PENDING", 27)
+    assert Verdict.objects.get(job=rest).code == "elsewhere"
+    with pytest.raises(Conflict, match="submitted to lab itself"):
+        cancel_job(rest, by=None, now=slurm.cluster.now())
 
 
 def test_a_cluster_that_is_only_observed_is_left_as_it_is(lab: Lab, vision: Tenant) -> None:
@@ -86,14 +96,23 @@ def test_a_cluster_that_is_only_observed_is_left_as_it_is(lab: Lab, vision: Tena
 
     assert slurm.foreign() == dict.fromkeys(lab.nodes, 8)
     assert slurm.trouble == ""
+    seen = Job.objects.exclude(foreign_ref="")
+    assert set(seen.values_list("workload__user", flat=True)) == {"nobody"}
+    assert sorted(seen.values_list("state", "workload__tasks")) == [
+        ("PENDING", 16), *[("RUNNING", 1)] * 5,
+    ]  # fmt: skip
     assert slurm.state(job) == "PENDING"
     assert Verdict.objects.get(job=job).code == "capacity"
     assert lab.run("squeue", "-h", "-o", "%i %T %N %k") == before
 
     lab.clear()
-    slurm.tick()
-    assert slurm.foreign() == {}
+    slurm.until(lambda: slurm.foreign() == {}, "empty")
     assert Verdict.objects.get(job=job).code == "watched"
+    assert set(seen.values_list("state", flat=True)) == {"CANCELLED"}
+    ran = Interval.objects.filter(kind="member", job__in=seen)
+    assert ran.count() == 5
+    assert not ran.filter(end_us=None).exists()
+    assert max(abs(row.gpu_hours) for row in rebuild_usage(slurm.cluster)) == 0
     assert lab.jobs() == []
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from apps.backends.adapters.slurm.foreign import foreign_in
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import (
     OWN,
@@ -25,14 +26,12 @@ from apps.backends.adapters.slurm.text import (
     JobRow,
     NodeText,
     config_of,
-    gpus_in,
     nodes_in,
     rows_in,
 )
 from apps.backends.port import ForeignWork, Observation, SeenAttempt, SeenNode
 from apps.common.time import MICROSECOND, from_us, to_us
 
-NOT_OVER = "PENDING,RUNNING,SUSPENDED,CONFIGURING,COMPLETING"
 # Two clocks that differ by less are taken for the same: Slurm counts whole seconds.
 SAME_CLOCK_SECONDS = 2
 
@@ -79,7 +78,8 @@ def look(runner: Runner, cluster: str, known: frozenset[str], *, now: datetime) 
             ["scontrol", "-o", "show", "config"],
             ["scontrol", "-d", "-o", "show", "node"],
             ["squeue", "-h", "--me", "-t", "all", "-o", OWN],
-            ["squeue", "-h", "-a", "-t", NOT_OVER, "-o", EVERY],
+            # Those that ended too, for as long as Slurm remembers them; it costs slurmctld no more.
+            ["squeue", "-h", "-a", "-t", "all", "-o", EVERY],
         )
     )
     settings = config_of(config)
@@ -131,25 +131,16 @@ def _nodes(look: Look, options: Options, now: datetime) -> list[SeenNode]:
     return found
 
 
-def _foreign(look: Look) -> list[ForeignWork]:
-    """Return the work that is not ours: a pending array is one row, as Slurm lists it."""
+def _foreign(look: Look, nodes: list[SeenNode], options: Options) -> list[ForeignWork]:
+    """Return the work that is not ours, where Rollcall looks: its partition, its pools."""
     ours = {job.id for job in (*look.own.values(), *look.spare)}
-    found = []
-    for row in look.rows:
-        if row.id in ours:
-            continue
-        gpus = gpus_in(row.per_node)
-        found.append(
-            ForeignWork(
-                ref=f"{look.slurm}:{row.label}:{row.submit}",
-                account=row.account,
-                pool=next(iter(gpus), ""),
-                gpus=sum(gpus.values()) * row.count,
-                nodes=row.nodes,
-                started_at=None if row.start is None else from_us(look.clock.us(row.start)),
-            )
-        )
-    return found
+    rows = [
+        row
+        for row in look.rows
+        if row.id not in ours
+        and (not options.partition or options.partition in row.partition.split(","))
+    ]
+    return foreign_in(rows, {node.pool for node in nodes}, look.slurm, look.clock)
 
 
 def told_by(cursor: str) -> frozenset[str]:
@@ -169,11 +160,12 @@ def observation(
             if job.key in known:
                 continue
         attempts.append(seen(job, look.detail(job), look.clock, look.slurm))
+    nodes = _nodes(look, options, now)
     return Observation(
         as_of=now,
         cursor=" ".join(sorted(told)),
-        nodes=_nodes(look, options, now),
+        nodes=nodes,
         attempts=attempts,
-        foreign=_foreign(look),
+        foreign=_foreign(look, nodes, options),
         cost_ms=cost_ms,
     )

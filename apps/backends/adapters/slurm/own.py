@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.backends.adapters.slurm.marks import Mark, mark_of
-from apps.backends.adapters.slurm.text import expand, fields_of, instant
+from apps.backends.adapters.slurm.text import WAITING, expand, fields_of, instant
 from apps.backends.port import SeenAttempt
 from apps.common.time import MICROSECOND, from_us
 
@@ -65,7 +65,7 @@ class OwnJob:
     @property
     def waits(self) -> bool:
         """Return whether Slurm has yet to start it."""
-        return self.state in ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+        return self.state in WAITING
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,10 @@ GRES = re.compile(r"gpu(?::([^:(),]+))?:(\d+)(?:\([^)]*\))?")
 REASON = re.compile(r" Reason=(.*?)(?: \[([^\[\]@]*)@(\d+)\])?(?: Comment=.*)?$")
 CONFIG = re.compile(r"^(\S+)\s*= (.*?)\s*$", re.MULTILINE)
 
+LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 DRAINED = ("DRAIN", "FAIL", "MAINT", "RESERVED")
 DOWN = (
     "DOWN", "NOT_RESPONDING", "UNKNOWN", "INVAL", "ERROR", "POWERED_DOWN", "POWERING_DOWN",
@@ -36,7 +40,10 @@ class NodeText:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A line of ``squeue``; instants in seconds, ``nodes`` empty before the start."""
+    """A line of ``squeue``; instants in seconds, ``nodes`` empty before the start.
+
+    ``label`` is the id as people know it, of an array ``7_3``, or ``7_[4-9]`` of all that waits.
+    """
 
     id: int
     label: str
@@ -48,6 +55,10 @@ class JobRow:
     nodes: tuple[str, ...]
     start: int | None
     submit: int
+    end: int | None
+    limit: int | None
+    user: str
+    reason: str
 
 
 def split_list(text: str) -> Iterator[str]:
@@ -173,7 +184,29 @@ def instant(text: str) -> int | None:
 
 
 # No column of these is written by a user, so that no name or comment can pass for a line.
-EVERY = "%A|%i|%T|%P|%a|%b|%D|%N|%S|%V"
+EVERY = "%A|%i|%T|%P|%a|%b|%D|%N|%S|%V|%e|%l|%u|%r"
+
+
+def seconds_of(limit: str) -> int | None:
+    """Return a limit like ``2-06:30:00`` in seconds; None: there is none."""
+    match = LIMIT.fullmatch(limit)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def tasks_of(label: str) -> int:
+    """Return how many tasks of an array wait behind a label like ``7_[1-3,9%2]``; else 1."""
+    inside = label.partition("[")[2].partition("]")[0].partition("%")[0]
+    tasks = 0
+    for one in inside.split(",") if inside else ():
+        match = TASKS.fullmatch(one)
+        if match is None:  # squeue cuts a long list short
+            continue
+        low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        tasks += max(high - low, 0) // max(step, 1) + 1
+    return max(tasks, 1)
 
 
 def rows_in(text: str) -> list[JobRow]:
@@ -186,11 +219,11 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
         if not line.strip():
             continue
         parts = line.split("|")
-        if len(parts) != 10 or not parts[0].isdigit():
+        if len(parts) != 14 or not parts[0].isdigit():
             raise BackendError(
                 f"Slurm listed a job in a way not understood: {line[:80]}.", retry=True
             )
-        running = parts[2] in ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING")
+        waiting = parts[2] in WAITING
         yield JobRow(
             id=int(parts[0]),
             label=parts[1],
@@ -200,6 +233,10 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
             per_node=parts[5],
             count=int(parts[6]) if parts[6].isdigit() else 1,
             nodes=expand(parts[7]),
-            start=instant(parts[8]) if running else None,
+            start=None if waiting else instant(parts[8]),
             submit=int(parts[9]),
+            end=instant(parts[10]),
+            limit=seconds_of(parts[11]),
+            user=parts[12],
+            reason="" if parts[13] == "None" else parts[13],
         )

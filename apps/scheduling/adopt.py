@@ -1,0 +1,295 @@
+"""What was submitted to a cluster itself becomes jobs and attempts too: seen, counted, never touched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID, uuid5
+
+from apps.backends.models import Cluster, Node, Pool
+from apps.backends.port import ForeignWork, Observation, SeenAttempt
+from apps.common.rows import add_keyed, add_rows, set_columns
+from apps.jobs.models import Attempt, Job, Member, Move
+from apps.jobs.moves import Change, move_each
+from apps.jobs.states import HOLDING, WAITING, JobState, Outcome
+from apps.queues.services import default_class, queues_for
+from apps.tenants.models import Tenant
+from apps.tenants.services import create_tenant
+
+# Each run of foreign work has the same uid at every look.
+NAMES = UUID("5f7c1f0e-8d0b-4d5e-9a55-0d6a3f6f2b11")
+# Why the cluster itself does not consider a job; ours does not then, either.
+NOT_CONSIDERED = ("JobHeld", "Dependency", "BeginTime", "DependencyNeverSatisfied")
+NOBODY = "no account"
+
+
+class Adoption:
+    """The foreign work of one look, and the rows it has or is to have."""
+
+    def __init__(self, cluster: Cluster, seen: Observation) -> None:
+        self.cluster, self.seen = cluster, seen
+        self.known: dict[str, Job] = {}
+        self.works: list[ForeignWork] = []
+        self.new: list[ForeignWork] = []
+        if seen.foreign is not None:
+            self._sort(seen.foreign)
+
+    def _sort(self, works: Sequence[ForeignWork]) -> None:
+        """Tell what is known, what is new, and what is none of our business any more."""
+        alive = Job.objects.filter(cluster=self.cluster, state__in=sorted(WAITING | HOLDING))
+        self.known = {job.foreign_ref: job for job in alive.exclude(foreign_ref="")}
+        nodes = {(node.name, node.pool) for node in self.seen.nodes}
+        pools = {pool for _, pool in nodes}
+        # An end before the last look was seen by it; before the first nothing is known.
+        since = self.cluster.observed_at or self.seen.as_of
+        self.works = [
+            work
+            for work in {work.ref: work for work in works}.values()
+            if work.pool in pools
+            and all((name, work.pool) in nodes for name in work.nodes)
+            and (work.ref in self.known or work.ended_at is None or work.ended_at > since)
+            and (work.state != "ended" or work.started_at is not None or work.ref in self.known)
+        ]
+        unknown = {work.ref for work in self.works} - self.known.keys()
+        over = set()
+        if unknown:
+            rows = Job.objects.filter(cluster=self.cluster, foreign_ref__in=sorted(unknown))
+            over = set(rows.values_list("foreign_ref", flat=True))
+        self.works = [work for work in self.works if work.ref not in over]
+        self.new = [work for work in self.works if work.ref not in self.known]
+
+    def taken_from_nodes(self) -> Observation:
+        """Return the look with no GPU counted as foreign on a node that a job here accounts for."""
+        taken: Counter[tuple[str, str]] = Counter()
+        for work in self.works:
+            if work.state == "running":
+                for name in work.nodes:
+                    taken[name, work.pool] += work.gpus_per_member
+        if taken:
+            nodes = [
+                replace(node, foreign_gpus=max(node.foreign_gpus - taken[node.name, node.pool], 0))
+                for node in self.seen.nodes
+            ]
+            self.seen = replace(self.seen, nodes=nodes)
+        return self.seen
+
+    def write(self) -> Observation:
+        """Write what is new of foreign work; return the look with its runs among the attempts."""
+        if not self.works and not self.known:
+            return self.seen
+        self._add(self.new)
+        self._follow([work for work in self.works if work.state == "waiting"])
+        self._forget(self.known.keys() - {work.ref for work in self.works})
+        reports = self._runs()
+        self.seen = replace(self.seen, attempts=[*self.seen.attempts, *reports])
+        return self.seen
+
+    # What waits
+
+    def _add(self, works: Sequence[ForeignWork]) -> None:
+        if not works:
+            return
+        tenants = self._tenants({work.account for work in works})
+        pools = {pool.name: pool for pool in Pool.objects.filter(cluster=self.cluster)}
+        usual = default_class()
+        jobs = [
+            Job(
+                name=work.name,
+                tenant=tenants[work.account],
+                cluster=self.cluster,
+                pool=pools[work.pool],
+                priority_class=usual,
+                foreign_ref=work.ref,
+                submitted_at=work.submitted_at,
+                state=JobState.PENDING,
+                state_since=work.submitted_at,
+                **_columns(work, since=self.seen.as_of),
+            )
+            for work in works
+        ]
+        add_keyed(jobs)
+        add_rows(
+            [
+                Move(
+                    job=job, at=job.submitted_at, before="", after=job.state,
+                    attempt_number=1, what="submitted", detail={"on": self.cluster.name},
+                )
+                for job in jobs
+            ]
+        )  # fmt: skip
+        self.known |= {job.foreign_ref: job for job in jobs}
+
+    def _tenants(self, accounts: Iterable[str]) -> dict[str, Tenant]:
+        """Return whose work an account's is: by the cluster's options, else a tenant of its own.
+
+        Those stand below one that is called after the cluster, where only admins look.
+        """
+        mapped = self.cluster.options.get("accounts") or {}
+        path_of = {account: path for path, account in mapped.items()}
+        wanted = {a: path_of.get(a) or f"{self.cluster.name}/{a or NOBODY}" for a in accounts}
+        rows = Tenant.objects.filter(path__in={*wanted.values(), self.cluster.name})
+        found = {tenant.path: tenant for tenant in rows}
+        for path in sorted(set(wanted.values()) - found.keys()):
+            self._make(path, found)
+        tenants = {account: found[path] for account, path in wanted.items()}
+        queues_for({(tenant.pk, self.cluster.pk) for tenant in tenants.values()})
+        return tenants
+
+    def _make(self, path: str, found: dict[str, Tenant]) -> None:
+        parent: Tenant | None = None
+        at = ""
+        for name in path.split("/"):
+            at = f"{at}/{name}" if at else name
+            if at not in found:
+                known = Tenant.objects.filter(path=at).first()
+                found[at] = known or create_tenant(
+                    name, parent=parent, now=self.seen.as_of,
+                    reason=f"an account on {self.cluster.name}",
+                )  # fmt: skip
+            parent = found[at]
+
+    def _follow(self, works: Sequence[ForeignWork]) -> None:
+        """Keep up what may change of a job while it waits."""
+        changed = []
+        names: set[str] = set()
+        for work in works:
+            job = self.known[work.ref]
+            if job.state not in WAITING:
+                continue
+            columns = _columns(work, since=job.held_at or self.seen.as_of)
+            differ = [name for name, value in columns.items() if getattr(job, name) != value]
+            if differ:
+                for name in differ:
+                    setattr(job, name, columns[name])
+                names.update(differ)
+                changed.append(job)
+        if changed:
+            set_columns(changed, sorted(names))
+
+    def _forget(self, refs: Iterable[str]) -> None:
+        """End what waited and is listed no more: an array's rest that has all started goes."""
+        gone = [self.known[ref] for ref in refs if self.known[ref].state in WAITING]
+        rests = [job for job in gone if "[" in job.foreign_ref]
+        Job.objects.filter(pk__in=[job.pk for job in rests]).delete()
+        move_each(
+            [
+                Change(
+                    job, JobState.CANCELLED, at=self.seen.as_of, what="lost",
+                    detail={"detail": "the cluster lists it no more"},
+                    fields={"ended_at": self.seen.as_of, "outcome": Outcome.LOST},
+                )
+                for job in gone
+                if job not in rests
+            ]
+        )  # fmt: skip
+
+    # What runs, or ran
+
+    def _uid(self, work: ForeignWork) -> UUID:
+        return uuid5(NAMES, f"{self.cluster.pk}:{work.ref}:{work.run}")
+
+    def _runs(self) -> list[SeenAttempt]:
+        """Return what is to be said of each run, once each that is new has its attempt."""
+        open_rows = Attempt.objects.filter(
+            job__in=[job.pk for job in self.known.values()], ended_at__isnull=True
+        ).order_by()
+        alive = dict(open_rows.values_list("job_id", "uid"))
+        reports, begins = [], []
+        for work in self.works:
+            job = self.known[work.ref]
+            ran = work.state != "waiting" and work.started_at is not None
+            uid = self._uid(work) if ran else None
+            before = alive.get(job.pk)
+            if before is not None and before != uid:
+                reports.append(self._laid_back(before, work))
+            elif ran and (before == uid or job.state in WAITING):
+                if before is None:
+                    begins.append(work)
+                reports.append(_report(work, str(uid)))
+            elif work.state == "ended" and job.state in WAITING:
+                self._ended_waiting(job, work)
+        self._begin(begins)
+        return reports
+
+    def _laid_back(self, uid: UUID, work: ForeignWork) -> SeenAttempt:
+        """Say that a run is over, as its job waits again, or runs anew: that is seen next time."""
+        at = self.seen.as_of if work.started_at is None else min(work.started_at, self.seen.as_of)
+        return SeenAttempt(
+            uid=str(uid), state="ended", nodes=(), ended_at=at, outcome=Outcome.EVICTED,
+            detail="the cluster laid it back in line",
+        )  # fmt: skip
+
+    def _ended_waiting(self, job: Job, work: ForeignWork) -> None:
+        at = work.ended_at or self.seen.as_of
+        fields = {"ended_at": at, "outcome": Outcome.CANCELLED}
+        move_each([Change(job, JobState.CANCELLED, at=at, what="cancelled", fields=fields)])
+
+    def _begin(self, works: Sequence[ForeignWork]) -> None:
+        """Give each run an attempt and its members; that it started is booked with the others."""
+        if not works:
+            return
+        nodes = dict(
+            Node.objects.filter(cluster=self.cluster, gone_at__isnull=True).values_list(
+                "name", "pk"
+            )
+        )
+        changes, attempts = [], []
+        for work in works:
+            job, at = self.known[work.ref], work.started_at or self.seen.as_of
+            changes.append(
+                Change(
+                    job, JobState.ADMITTED, at=at, what="admitted",
+                    detail={"number": job.attempt_number},
+                    fields={"size": work.size, "gpus_per_member": work.gpus_per_member,
+                            "min_size": work.size, "held_at": None, "held_reason": ""},
+                )
+            )  # fmt: skip
+            attempts.append(
+                Attempt(
+                    job=job, number=job.attempt_number, uid=self._uid(work), created_at=at,
+                    launched_at=at, cluster_ref=work.ref[:120],
+                )
+            )  # fmt: skip
+        move_each(changes)
+        add_keyed(attempts)
+        add_rows(
+            [
+                Member(attempt=attempt, rank=rank, node_id=nodes[name])
+                for attempt, work in zip(attempts, works, strict=True)
+                for rank, name in enumerate(work.nodes)
+            ]
+        )
+
+
+def _columns(work: ForeignWork, *, since: datetime) -> dict[str, object]:
+    """Return what of a job the cluster may change while it waits; ``since``: held, if it is."""
+    held = work.reason.startswith(NOT_CONSIDERED)
+    return {
+        "size": work.size,
+        "min_size": work.size,
+        "gpus_per_member": work.gpus_per_member,
+        "limit_seconds": work.limit_seconds or None,
+        "held_at": since if held else None,
+        "held_reason": f"the cluster says {work.reason}"[:300] if held else "",
+        "workload": {
+            "kind": "foreign",
+            "account": work.account,
+            "user": work.user,
+            "reason": work.reason,
+            "tasks": work.tasks,
+        },
+    }
+
+
+def _report(work: ForeignWork, uid: str) -> SeenAttempt:
+    return SeenAttempt(
+        uid=uid,
+        state=work.state,
+        nodes=work.nodes,
+        started_at=work.started_at,
+        ended_at=work.ended_at,
+        outcome=work.outcome,
+        cluster_ref=work.ref,
+    )
