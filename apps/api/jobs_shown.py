@@ -49,6 +49,9 @@ class JobShown(serializers.Serializer[Any]):
     retry_limit = serializers.IntegerField()
     submitted_at = serializers.DateTimeField()
     submitted_by = serializers.SerializerMethodField()
+    foreign_ref = serializers.CharField(
+        help_text="What the cluster calls a job that was submitted to it, not here; empty: ours."
+    )
     state = serializers.ChoiceField(choices=JobState.choices)
     state_since = serializers.DateTimeField()
     held = serializers.SerializerMethodField()

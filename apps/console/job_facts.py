@@ -56,6 +56,19 @@ def job_or_404(viewer: Viewer, pk: int) -> Job:
     return job
 
 
+def foreign_words(job: Job) -> str:
+    """Say who submitted a job to the cluster itself, and what the cluster says of its wait."""
+    told = job.workload
+    who = f" by {told['user']}" if told.get("user") else ""
+    account = f", account {told['account']}" if told.get("account") else ""
+    words = f"Submitted to {job.cluster} itself{who}{account}: Rollcall only looks on."
+    if job.state in WAITING and told.get("reason"):
+        words += f" The cluster says: {told['reason']}."
+    if job.state in WAITING and told.get("tasks", 1) > 1:
+        words += f" {show.whole(told['tasks'])} tasks of it wait alike."
+    return words
+
+
 class JobFacts:
     """A job and all that its page says of it; each thing is read once."""
 
@@ -229,6 +242,8 @@ class JobFacts:
     def context_words(self) -> str:
         """Return one or two sentences below the answer."""
         job = self.job
+        if job.foreign_ref:
+            return foreign_words(job)
         if job.state in WAITING:
             stuck = self.why is None or self.why["code"] in STUCK
             itself = "" if stuck else STARTS_ITSELF

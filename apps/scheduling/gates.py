@@ -24,7 +24,8 @@ def _paused_tenant(job: Job) -> Any:
 def gate_of(job: Job, code: str) -> dict[str, Any]:
     """Return who or what holds a job, since when and until what, for the codes of gates."""
     if code == "held":
-        who = str(job.held_by) if job.held_by_id else "an automation"
+        nobody = "the cluster itself" if job.foreign_ref else "an automation"
+        who = str(job.held_by) if job.held_by_id else nobody
         return {"who": who, "since": job.held_at or job.submitted_at, "what": job.held_reason}
     if code == "dependency":
         unmet = [j for j in job.depends_on.all() if j.state != JobState.SUCCEEDED]

@@ -316,6 +316,27 @@ def test_a_job_held_or_released_since_the_newest_tick_is_not_told_what_that_said
     assert "Release it and it can run" not in told
 
 
+def test_a_job_of_the_clusters_own_says_whose_it_is_and_is_nobodys_to_change(
+    waiting, as_user, observed
+):
+    waiting.foreign_ref = "lab:7:100"
+    waiting.workload = {
+        "kind": "foreign", "user": "ada", "account": "cv", "reason": "Priority", "tasks": 28
+    }  # fmt: skip
+    waiting.save()
+    client, url = as_user("alice"), f"/jobs/{waiting.pk}/"
+
+    html = client.get(url).content.decode()
+    told = text_of(client.get(url))
+
+    assert (
+        f"Submitted to {waiting.cluster} itself by ada, account cv: Rollcall only looks on."
+        " The cluster says: Priority. 28 tasks of it wait alike."
+    ) in told
+    assert f"{url}cancel/" not in html
+    assert f"{url}hold/" not in html
+
+
 def test_instants_in_a_reason_are_written_as_the_page_writes_them(observed, make_job, as_user, now):
     until = now + timedelta(minutes=40)
     first = make_job("first", "nlp", place=0)
