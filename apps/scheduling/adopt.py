@@ -23,6 +23,10 @@ NAMES = UUID("5f7c1f0e-8d0b-4d5e-9a55-0d6a3f6f2b11")
 # Why the cluster itself does not consider a job; ours does not then, either.
 NOT_CONSIDERED = ("JobHeld", "Dependency", "BeginTime", "DependencyNeverSatisfied")
 NOBODY = "no account"
+READ = (
+    "foreign_ref", "state", "attempt_number", "size", "min_size", "gpus_per_member",
+    "limit_seconds", "held_at", "held_reason", "workload",
+)  # fmt: skip
 
 
 class Adoption:
@@ -39,7 +43,8 @@ class Adoption:
     def _sort(self, works: Sequence[ForeignWork]) -> None:
         """Tell what is known, what is new, and what is none of our business any more."""
         alive = Job.objects.filter(cluster=self.cluster, state__in=sorted(WAITING | HOLDING))
-        self.known = {job.foreign_ref: job for job in alive.exclude(foreign_ref="")}
+        rows = alive.exclude(foreign_ref="").order_by().only(*READ)
+        self.known = {job.foreign_ref: job for job in rows}
         nodes = {(node.name, node.pool) for node in self.seen.nodes}
         pools = {pool for _, pool in nodes}
         # An end before the last look was seen by it; before the first nothing is known.
@@ -55,8 +60,8 @@ class Adoption:
         unknown = {work.ref for work in self.works} - self.known.keys()
         over = set()
         if unknown:
-            rows = Job.objects.filter(cluster=self.cluster, foreign_ref__in=sorted(unknown))
-            over = set(rows.values_list("foreign_ref", flat=True))
+            there = Job.objects.filter(cluster=self.cluster, foreign_ref__in=sorted(unknown))
+            over = set(there.values_list("foreign_ref", flat=True))
         self.works = [work for work in self.works if work.ref not in over]
         self.new = [work for work in self.works if work.ref not in self.known]
 
@@ -192,9 +197,8 @@ class Adoption:
 
     def _runs(self) -> list[SeenAttempt]:
         """Return what is to be said of each run, once each that is new has its attempt."""
-        open_rows = Attempt.objects.filter(
-            job__in=[job.pk for job in self.known.values()], ended_at__isnull=True
-        ).order_by()
+        open_rows = Attempt.objects.filter(job__cluster=self.cluster, ended_at__isnull=True)
+        open_rows = open_rows.exclude(job__foreign_ref="").order_by()
         alive = dict(open_rows.values_list("job_id", "uid"))
         reports, begins = [], []
         for work in self.works:

@@ -258,9 +258,8 @@ def _book_shrinks(
             frames.members.pop(one.pk, None)
 
 
-def apply_observation(cluster: Cluster, seen: Observation, frames: Frames) -> list[Alive]:
+def apply_observation(cluster: Cluster, foreign: Adoption, frames: Frames) -> list[Alive]:
     """Write what a look showed; return what holds GPUs then. To be called in a transaction."""
-    foreign = Adoption(cluster, seen)
     seen = foreign.taken_from_nodes()
     if frames.show(seen.nodes) or cluster.first_look_at is None:
         _book_nodes(cluster, seen)
@@ -287,6 +286,8 @@ def observe(
 ) -> list[Alive]:
     """Look at the cluster and write what is new; return the attempts that hold GPUs then."""
     seen = backend.observe(cluster.cursor, now=now)
+    # Read before the transaction: nobody but this tick writes what is foreign.
+    foreign = Adoption(cluster, seen)
     first_look = cluster.first_look_at or seen.as_of
     with fenced(
         lease, cursor=seen.cursor, observed_at=seen.as_of, first_look_at=first_look, trouble=""
@@ -294,6 +295,6 @@ def observe(
         before = cluster.observed_at
         if before is not None and seen.as_of - before > _longest_look_apart(cluster):
             mark_gap(cluster, since_us=to_us(before), until_us=to_us(seen.as_of))
-        alive = apply_observation(cluster, seen, frames)
+        alive = apply_observation(cluster, foreign, frames)
     cluster.cursor, cluster.observed_at, cluster.first_look_at = seen.cursor, seen.as_of, first_look
     return alive

@@ -14,6 +14,7 @@ from apps.jobs.models import Attempt, Job
 from apps.jobs.selectors import may_cancel, may_hold
 from apps.ledger.models import Interval
 from apps.ledger.usage import rebuild_usage
+from apps.scheduling.adopt import Adoption
 from apps.scheduling.decide import decide, write
 from apps.scheduling.frame import Frames
 from apps.scheduling.leases import claim, release
@@ -61,7 +62,7 @@ class Watch:
             SeenNode(f"n{k}", "h100", 8, "up", NOW, foreign_gpus=used * (k == 0)) for k in range(3)
         ]
         seen = Observation(as_of=at, cursor="", nodes=nodes, attempts=[], foreign=works)
-        self.alive = apply_observation(self.cluster, seen, self.frames)
+        self.alive = apply_observation(self.cluster, Adoption(self.cluster, seen), self.frames)
         self.cluster.first_look_at = self.cluster.first_look_at or at
         self.cluster.observed_at = at
         self.cluster.save()
