@@ -91,11 +91,14 @@ def _add_forecasts(cluster: Cluster, seen: Seen, extra: list[dict[str, Any]]) ->
 def verdict_rows(cluster: Cluster, seen: Seen, plan: Plan, tick_id: int) -> list[tuple[Any, ...]]:
     """Return a row for each job that goes on waiting, in the order of VERDICT_COLUMNS.
 
-    Where Rollcall only watches, what would start waits too.
+    Where Rollcall only watches, what would start waits too, and nothing is held.
     """
     driven = cluster.grade == Grade.DRIVE
     v = plan.verdicts
     extra = details(seen, plan)
+    if not driven:
+        for detail in extra:
+            detail.pop("held", None)
     _add_forecasts(cluster, seen, extra)
     columns = zip(
         seen.pending_ids, v.verdict.tolist(), v.position.tolist(), v.reason.tolist(),

@@ -130,3 +130,16 @@ def test_a_grade_that_is_lowered_stops_the_stopping(play, vision, bob, calls):
     play.tick(10)
     assert "stop" in calls
     assert play.state(job) == JobState.CANCELLED
+
+
+@pytest.mark.parametrize("to", WATCHED)
+def test_a_gang_that_would_hold_some_gpus_says_what_it_needs(play, vision, calls, to):
+    make_job(vision, play.pool, size=1, gpus_per_member=4, limit_seconds=600)
+    play.tick()
+    gang = make_job(vision, play.pool, size=2, gpus_per_member=4)
+    grade(play, to)
+
+    tick = play.tick()
+
+    assert codec.decode_plan(bytes(tick.plan)).holds.job.tolist() == [0]
+    assert Verdict.objects.get(job=gang).detail.get("held") is None
