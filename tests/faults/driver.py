@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import time
 from collections.abc import Iterable
@@ -63,20 +62,24 @@ class Driver:
 
 
 def deal(driver: Driver, steps: Iterable[str], kills: int, minutes: int, a_minute: int) -> None:
-    """Step through the minutes, some of the blows on offer in each; all of them must be taken.
+    """Step through the minutes, with so many blows on offer at each step in each of them.
 
-    A worker takes those on offer whose steps it reaches; the others are drawn from again.
+    A worker takes those whose steps it reaches. All of ``kills`` a step must be taken in the end.
     """
-    dice = random.Random(11)
-    left = [driver.stage.blows / f"{step}.{n}" for step in steps for n in range(kills)]
+    left = {step: kills for step in steps}
     for minute in range(minutes + 1):
-        dice.shuffle(left)
-        for blow in left[:a_minute]:
+        offered = {
+            driver.stage.blows / f"{step}.{n}": step
+            for step, many in left.items()
+            for n in range(min(many, a_minute))
+        }
+        for blow in offered:
             blow.touch()
         driver.step_to(minute)
-        left[:a_minute] = [blow for blow in left[:a_minute] if taken_back(blow)]
+        for blow, step in offered.items():
+            left[step] -= not taken_back(blow)
     driver.step_to(minutes)
-    assert not left
+    assert not any(left.values()), left
 
 
 def taken_back(blow: Path) -> bool:

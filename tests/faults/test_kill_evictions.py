@@ -14,7 +14,7 @@ from tests.faults.stage import Stage
 MODES = ("checkpoint", "kill", "demote") if FULL else ("checkpoint",)
 KILLS = 20 if FULL else 3
 MINUTES = 60 if FULL else 30
-BLOWS_A_MINUTE = 20 if FULL else 6
+BLOWS_A_STEP = 3 if FULL else 1
 STEPS = ("recorded", "asking", "asked", "left")
 
 
@@ -29,7 +29,7 @@ def test_workers_killed_at_each_step_of_an_eviction_leave_one_record_and_one_end
     calm.run("-m", "tests.faults.story", "run", str(MINUTES))
     driver = Driver(stage)
 
-    deal(driver, STEPS, KILLS, MINUTES, BLOWS_A_MINUTE)
+    deal(driver, STEPS, KILLS, MINUTES, BLOWS_A_STEP)
 
     found, undisturbed = stage.ledger(), calm.ledger()
     assert driver.deaths == KILLS * len(STEPS)
