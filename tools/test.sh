@@ -3,13 +3,11 @@
 # ONLY=unit|api|browser|postgres|faults|project|slurm   FULL=1 random tests at full length   ARGS=… for pytest
 set -u
 cd "$(dirname "$0")/.." || exit 1
-all='unit api postgres browser faults project'
-# Only when named: they install what most who work on Rollcall have no use for.
-named='slurm'
+all='unit api postgres browser faults project slurm'
 legs=${ONLY:-$all}
 for leg in $legs; do
-    case " $all $named " in *" $leg "*) ;; *)
-        echo "Rollcall: there is no leg '$leg' (${all} ${named}); type: make test ONLY=unit" >&2; exit 2 ;;
+    case " $all " in *" $leg "*) ;; *)
+        echo "Rollcall: there is no leg '$leg' (${all}); type: make test ONLY=unit" >&2; exit 2 ;;
     esac
 done
 MAKE_TARGET=test tools/venv.sh dev || exit 1
