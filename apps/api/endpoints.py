@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from django.db.models import Model, QuerySet
+from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -141,7 +142,9 @@ def page_schema(name: str, form: type[serializers.Serializer[Any]]) -> type[Any]
         "previous": serializers.URLField(allow_null=True),
         "results": form(many=True),
     }
-    return type(name, (serializers.Serializer,), fields)
+    page = type(name, (serializers.Serializer,), fields)
+    # Else the document takes the answer of a list for a list of pages.
+    return extend_schema_serializer(many=False)(page)
 
 
 def visible_tenant(user: User, path: str, *, field: str = "tenant") -> Tenant:

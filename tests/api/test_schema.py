@@ -77,6 +77,19 @@ def test_a_confirmation_names_its_attempt_and_answers_with_the_eviction(
     ]  # fmt: skip
 
 
+def test_a_list_answers_with_one_page(schema: dict[str, Any]) -> None:
+    answers = {
+        path: found["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        for path, found in schema["paths"].items()
+        if "get" in found
+        and any(p["name"] == "page_size" for p in found["get"].get("parameters", ()))
+    }
+
+    assert len(answers) >= 5
+    for path, answer in answers.items():
+        assert answer["$ref"].endswith("Page"), path
+
+
 def test_the_key_is_a_documented_header(schema: dict[str, Any]) -> None:
     names = {p["name"]: p["in"] for p in schema["paths"]["/api/v1/jobs"]["post"]["parameters"]}
 
@@ -110,3 +123,10 @@ def test_one_document_is_made_at_a_time(db: None, monkeypatch: pytest.MonkeyPatc
     assert Client().get("/api/schema/").status_code == 200
     assert made == [True]
     assert not ONE_AT_A_TIME.locked()
+
+
+@pytest.mark.parametrize("path", ["/api/v2/jobs", "/api/v1/tokens/a%0Ab", "/api/"])
+def test_an_address_that_there_is_not_is_refused_in_the_same_shape(db: None, path: str) -> None:
+    answer = Client().get(path)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
