@@ -178,6 +178,10 @@ def _lost(teller: Teller, move: Move) -> str:
     )
 
 
+def _forgotten(teller: Teller, move: Move) -> str:
+    return "The cluster lists it no more: how it ended is not known."
+
+
 def _cancelled(teller: Teller, move: Move) -> str:
     return f"Cancelled{_by(move)}{_why(move)}"
 
@@ -237,6 +241,7 @@ SENTENCES: Mapping[str, tuple[Sentence, str, str]] = {
     "stopped": (_ended("was stopped"), "slash", "ink2"),
     "refused": (_ended("was refused by the cluster"), "cross", "bad"),
     "lost": (_lost, "cross", "bad"),
+    "forgotten": (_forgotten, "cross", "ink3"),
     "retried": (_retried, "cross", "bad"),
     "cancelled": (_cancelled, "slash", "ink2"),
     "cancel_requested": (_cancel_requested, "slash", "ink2"),

@@ -72,9 +72,9 @@ def names_for(user: Any, jobs: Iterable[Job]) -> dict[int, str]:
 
 
 def waiting_in(tenant: Tenant, cluster_id: int) -> int:
-    """Return how many jobs of a tenant wait on a cluster."""
+    """Return how many jobs of a tenant wait on a cluster; those in its own queue are not ours."""
     return Job.objects.filter(
-        tenant=tenant, cluster_id=cluster_id, state__in=sorted(WAITING)
+        tenant=tenant, cluster_id=cluster_id, state__in=sorted(WAITING), foreign_ref=""
     ).count()
 
 

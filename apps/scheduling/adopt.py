@@ -181,8 +181,7 @@ class Adoption:
         move_each(
             [
                 Change(
-                    job, JobState.CANCELLED, at=self.seen.as_of, what="lost",
-                    detail={"detail": "the cluster lists it no more"},
+                    job, JobState.CANCELLED, at=self.seen.as_of, what="forgotten",
                     fields={"ended_at": self.seen.as_of, "outcome": Outcome.LOST},
                 )
                 for job in gone

@@ -95,9 +95,9 @@ def _after(attempt: Attempt, outcome: str, at: datetime, eviction: int | None) -
     if job.cancel_requested_at is not None and (retry or outcome not in FINAL):
         # However its attempt ended, a job that was cancelled does not go back in line.
         outcome, retry = Outcome.CANCELLED, False
-    if job.foreign_ref and outcome == Outcome.LOST:
+    if job.foreign_ref and outcome == Outcome.LOST:  # nothing of ours could run it again
         return Change(
-            job, JobState.FAILED, at=at, what=outcome, detail=detail,
+            job, JobState.FAILED, at=at, what="forgotten", detail=detail,
             fields={"ended_at": at, "outcome": outcome},
         )  # fmt: skip
     if outcome in FINAL and not retry:

@@ -10,8 +10,8 @@ import pytest
 
 from apps.backends.models import Cluster, Grade, Node
 from apps.backends.port import ForeignWork, Observation, SeenNode
-from apps.jobs.models import Attempt, Job
-from apps.jobs.selectors import may_cancel, may_hold
+from apps.jobs.models import Attempt, Job, Move
+from apps.jobs.selectors import may_cancel, may_hold, waiting_in
 from apps.ledger.models import Interval
 from apps.ledger.usage import rebuild_usage
 from apps.scheduling.adopt import Adoption
@@ -179,6 +179,7 @@ def test_what_is_listed_no_more_is_lost_and_an_arrays_rest_goes(watch: Watch) ->
         RUNS.ref: "FAILED", waits.ref: "CANCELLED",
     }  # fmt: skip
     assert set(Job.objects.values_list("outcome", flat=True)) == {"lost"}
+    assert Move.objects.filter(what="forgotten").count() == 2
     assert not Interval.objects.filter(kind="member", end_us=None).exists()
 
 
@@ -249,3 +250,9 @@ def test_nobody_changes_it_here(watch: Watch) -> None:
 
     assert not may_cancel(admin, watch.job())
     assert not may_hold(admin, watch.job())
+
+
+def test_it_takes_no_place_in_a_queue_that_takes_few(watch: Watch) -> None:
+    watch.look(WAITS)
+
+    assert waiting_in(watch.job().tenant, watch.cluster.pk) == 0

@@ -45,11 +45,17 @@ def _work(row: JobRow, pools: Collection[str], slurm: str, clock: Clock) -> Fore
         run=str(row.start) if ran else "",
         started_at=None if start is None else from_us(start),
         ended_at=None if end is None else from_us(max(end, start or end)),
-        outcome="" if state != "ended" else OUTCOMES.get(row.state, "failed"),
+        outcome=_outcome(row.state) if state == "ended" else "",
         limit_seconds=row.limit,
         reason=row.reason if state == "waiting" else "",
         tasks=tasks_of(row.label),
     )
+
+
+def _outcome(state: str) -> str:
+    """Return how an ended job ended; one that Slurm lost is not started again by us."""
+    outcome = OUTCOMES.get(state, "failed")
+    return "failed" if outcome == "lost" else outcome
 
 
 def _asked(row: JobRow, pools: Collection[str]) -> tuple[str, int]:
