@@ -34,5 +34,5 @@ urlpatterns = [
     path("v1/", include(v1)),
     path("schema/", Document.as_view(), name="schema"),
     path("docs/", Docs.as_view(), name="docs"),
-    re_path(r"(?s)^.*$", Nowhere.as_view(), name="nowhere"),
+    re_path(r"^[\s\S]*$", Nowhere.as_view(), name="nowhere"),
 ]
