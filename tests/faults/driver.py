@@ -36,7 +36,7 @@ class Driver:
         self.stage.set_until(until)
         since = self.fence()
         sent = 0.0
-        end = time.monotonic() + 90
+        end = time.monotonic() + 240  # many deaths, each a lease and a start long
         while not self.settled(until, since):
             assert time.monotonic() < end, self.log()
             if self.worker.poll() is not None:

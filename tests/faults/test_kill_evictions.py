@@ -14,7 +14,7 @@ from tests.faults.stage import Stage
 MODES = ("checkpoint", "kill", "demote") if FULL else ("checkpoint",)
 KILLS = 20 if FULL else 3
 MINUTES = 150 if FULL else 30  # killed victims are asked once: so many evictions take long
-BLOWS_A_STEP = 3 if FULL else 1
+BLOWS_A_STEP = 2 if FULL else 1
 STEPS = ("recorded", "asking", "asked", "left")
 
 
