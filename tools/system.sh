@@ -18,7 +18,8 @@ case "$legs" in *\ browser\ *)
     need curl command -v curl
     need 'fonts-dejavu-core fontconfig' has_fonts ;; esac
 case "$legs" in *\ slurm\ *)
-    for daemon in munged:munge slurmctld:slurmctld slurmd:slurmd sshd:openssh-server; do
+    for daemon in munged:munge slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd \
+        mariadbd:mariadb-server sshd:openssh-server; do
         need "${daemon#*:}" test -x "/usr/sbin/${daemon%:*}"
     done
     need slurm-client command -v sbatch ;; esac

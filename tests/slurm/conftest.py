@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.labs.slurm.accounting import Accounting
+from tests.labs.slurm.conf import Shape
 from tests.labs.slurm.lab import Lab, missing
 
 
@@ -24,3 +26,29 @@ def lab(running_lab: Lab) -> Lab:
     """The lab with nothing on it."""
     running_lab.clear()
     return running_lab
+
+
+@pytest.fixture(scope="session")
+def running_accounting_lab() -> Iterator[Lab]:
+    """A lab with accounts, in which usage does not decay, started once."""
+    reason = missing(*Accounting.PROGRAMS)
+    if reason:
+        pytest.skip(reason)
+    shape = Shape(
+        accounting=True,
+        extra=(
+            # Without decay Slurm wants usage to be forgotten some time: not while this runs.
+            "PriorityDecayHalfLife=0",
+            "PriorityUsageResetPeriod=YEARLY",
+            "PriorityWeightFairshare=1000",
+        ),
+    )
+    with Lab(shape) as lab:
+        yield lab
+
+
+@pytest.fixture
+def accounting_lab(running_accounting_lab: Lab) -> Lab:
+    """The lab with accounts and nothing on it; the accounts of earlier tests stay."""
+    running_accounting_lab.clear()
+    return running_accounting_lab

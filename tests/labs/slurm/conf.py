@@ -10,13 +10,17 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Shape:
-    """What a lab looks like; ``extra`` are further lines of slurm.conf."""
+    """What a lab looks like; ``extra`` are further lines of slurm.conf.
+
+    ``accounting``: with a slurmdbd of its own; else what a job is booked to is not looked at.
+    """
 
     nodes: int = 5
     gpus: int = 8
     gpu_type: str = "h100"
     cpus: int = 64
     memory_mib: int = 512_000
+    accounting: bool = False
     extra: tuple[str, ...] = field(default=())
 
 
@@ -64,8 +68,35 @@ DefMemPerCPU=100
 GresTypes=gpu
 PriorityType=priority/multifactor
 PriorityWeightAge=1000
-AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
+"""
+
+NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none"
+
+# The way to slurmdbd does not use AuthInfo: its munge socket stands here as the password.
+ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort={dbd_port}
+AccountingStoragePass={dir}/munge/munge.sock
+AccountingStorageEnforce=associations,limits,qos
+AccountingStorageTRES=gres/gpu,gres/gpu:{gpu_type}"""
+
+SLURMDBD_CONF = """\
+AuthType=auth/munge
+AuthInfo=socket={dir}/munge/munge.sock
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={dbd_port}
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+SlurmUser={user}
+DebugLevel=info
+LogFile={dir}/log/slurmdbd.log
+PidFile={dir}/run/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser={user}
+StorageLoc=slurm_acct_db
 """
 
 NODE = (
@@ -109,19 +140,23 @@ def _make_devices(folder: Path, count: int) -> None:
 def write_conf(
     folder: Path, shape: Shape, *, host: str, user: str, version: str, ports: list[int]
 ) -> None:
-    """Write slurm.conf, gres.conf and cgroup.conf into ``folder``/etc."""
+    """Write slurm.conf, slurmdbd.conf, gres.conf and cgroup.conf into ``folder``/etc."""
     names = names_of(shape)
+    ctld_port, spare_port, dbd_port, *node_ports = ports
     lines = [
         SLURM_CONF.format(
-            dir=folder, host=host, user=user, ctld_port=ports[0], spare_port=ports[1]
-        ).rstrip()
+            dir=folder, host=host, user=user, ctld_port=ctld_port, spare_port=spare_port
+        ).rstrip(),
+        (ACCOUNTING if shape.accounting else NO_ACCOUNTING).format(
+            dir=folder, dbd_port=dbd_port, gpu_type=shape.gpu_type
+        ),
     ]
     lines += [
         NODE.format(
             name=name, host=host, port=port, cpus=shape.cpus, memory=shape.memory_mib,
             type=shape.gpu_type, gpus=shape.gpus,
         )
-        for name, port in zip(names, ports[2:], strict=True)
+        for name, port in zip(names, node_ports, strict=True)
     ]  # fmt: skip
     every = f"gpu[1-{shape.nodes}]"
     lines.append(f"PartitionName=main Nodes={every} Default=YES MaxTime=INFINITE DefaultTime=60")
@@ -129,6 +164,10 @@ def write_conf(
     lines += shape.extra
     etc = folder / "etc"
     (etc / "slurm.conf").write_text("\n".join(lines) + "\n")
+    if shape.accounting:
+        secret = etc / "slurmdbd.conf"  # it refuses to start if others may read it
+        secret.write_text(SLURMDBD_CONF.format(dir=folder, dbd_port=dbd_port, user=user))
+        secret.chmod(0o600)
     _make_devices(folder / "dev", shape.gpus)
     (etc / "gres.conf").write_text(
         "AutoDetect=off\n"

@@ -1,5 +1,7 @@
 """Starts and stops a real munged, slurmctld and one slurmd a node, all in one folder.
 
+Where its shape asks for accounting, a mariadb and a slurmdbd stand behind them.
+
 As a command, ``python -m tests.labs.slurm.lab -- CMD`` runs CMD beside a lab, with SLURM_CONF set,
 and ends with CMD's exit status.
 """
@@ -21,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.labs.slurm.accounting import Accounting
 from tests.labs.slurm.conf import Shape, names_of, write_conf
 from tests.services import die_with_parent
 
@@ -33,9 +36,9 @@ class LabMissing(RuntimeError):
     """Slurm is not installed, or did not come up; the message says what to do."""
 
 
-def missing() -> str:
-    """Return why there can be no lab here; empty: there can."""
-    absent = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+def missing(*more: str) -> str:
+    """Return why there can be no lab here, with ``more`` programs; empty: there can."""
+    absent = [name for name in (*PROGRAMS, *more) if shutil.which(name, path=PATH) is None]
     if not absent:
         return ""
     return f"Slurm is absent ({absent[0]}): make test ONLY=slurm installs it"
@@ -56,10 +59,10 @@ class Lab:
     """A running cluster; use it in a ``with``, which kills all of it at the end."""
 
     def __init__(self, shape: Shape | None = None) -> None:
-        reason = missing()
+        self.shape = shape or Shape()
+        reason = missing(*(Accounting.PROGRAMS if self.shape.accounting else ()))
         if reason:
             raise LabMissing(reason)
-        self.shape = shape or Shape()
         self.nodes = names_of(self.shape)
         # Under /tmp: the path of munge's socket may not be long.
         self.dir = Path(tempfile.mkdtemp(prefix="rollcall-slurm-", dir="/tmp"))
@@ -71,6 +74,7 @@ class Lab:
             "LC_ALL": "C",
             "HOME": str(self.dir),
         }
+        self.accounting = Accounting(self)
         self._stock_conf = ""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -101,10 +105,12 @@ class Lab:
         write_conf(
             self.dir, self.shape, host=socket.gethostname().split(".")[0],
             user=pwd.getpwuid(os.geteuid()).pw_name, version=version,
-            ports=_free_ports(2 + len(self.nodes)),
+            ports=_free_ports(3 + len(self.nodes)),
         )  # fmt: skip
         self._stock_conf = self.conf.read_text()
         self._start_munge()
+        if self.shape.accounting:
+            self.accounting.start()
         self.start_controller()
         # Only now: a slurmd that finds no slurmctld waits long before it tries again.
         for name in self.nodes:
@@ -117,7 +123,8 @@ class Lab:
         if self.alive("slurmctld"):
             with contextlib.suppress(subprocess.SubprocessError):
                 self.clear(patience=5)
-        for name in [n for n in self._running if n.startswith("slurmd-")] + ["slurmctld", "munged"]:
+        nodes = [name for name in self._running if name.startswith("slurmd-")]
+        for name in (*nodes, "slurmctld", "slurmdbd", "mariadbd", "munged"):
             self._end(name)
         self._kill_jobs()
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -128,7 +135,7 @@ class Lab:
         key.chmod(0o400)
         (self.dir / "munge").chmod(0o711)
         folder = self.dir / "munge"
-        self._spawn(
+        self.spawn(
             "munged", "munged", "--foreground", "--force", f"--key-file={key}",
             f"--socket={folder}/munge.sock", f"--pid-file={folder}/munged.pid",
             f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed",
@@ -138,8 +145,12 @@ class Lab:
 
     def start_controller(self) -> None:
         """Start slurmctld, with the state it left if it ran before, and wait for its answer."""
-        self._spawn("slurmctld", "slurmctld", "-D")
+        self.spawn("slurmctld", "slurmctld", "-D")
         self.wait(self._answers, "slurmctld to answer")
+
+    def stop_controller(self) -> None:
+        """Stop slurmctld as its operator would: it saves all that it knows."""
+        self._end("slurmctld", patience=PATIENCE)
 
     def kill_controller(self, *, forget: bool = False) -> None:
         """Kill slurmctld as a crash would.
@@ -161,7 +172,7 @@ class Lab:
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""
-        self._spawn(f"slurmd-{name}", "slurmd", "-D", "-N", name)
+        self.spawn(f"slurmd-{name}", "slurmd", "-D", "-N", name)
 
     def kill_node(self, name: str) -> None:
         """Kill a node's slurmd as a crash would; what it started runs on."""
@@ -174,7 +185,8 @@ class Lab:
         process = self._running.get(name)
         return process is not None and process.poll() is None
 
-    def _spawn(self, name: str, *command: str) -> None:
+    def spawn(self, name: str, *command: str) -> None:
+        """Start a daemon of the lab's; it ends with the lab, or with us."""
         program = shutil.which(command[0], path=PATH)
         assert program is not None
         with (self.dir / "log" / f"{name}.out").open("ab") as out:
@@ -184,13 +196,13 @@ class Lab:
                 preexec_fn=die_with_parent(signal.SIGKILL),
             )  # fmt: skip
 
-    def _end(self, name: str) -> None:
+    def _end(self, name: str, *, patience: float = 5.0) -> None:
         process = self._running.pop(name, None)
         if process is None:
             return
         process.terminate()
         try:
-            process.wait(5)
+            process.wait(patience)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

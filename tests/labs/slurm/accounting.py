@@ -1,0 +1,108 @@
+"""The lab's accounting: a private mariadb behind slurmdbd, accounts by file, usage by hand."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tests.labs.slurm.lab import Lab
+
+CLUSTER = "rollcall-lab"
+QUICK = (
+    "--skip-networking", "--skip-log-bin", "--performance-schema=OFF", "--skip-name-resolve",
+    "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF", "--innodb-fast-shutdown=2",
+    "--innodb-lock-wait-timeout=900", "--innodb-buffer-pool-size=128M",
+    "--innodb-log-file-size=32M",
+)  # fmt: skip
+"""No one but the lab reaches it, and what a crash would lose is thrown away at the end anyway."""
+
+
+class Association(NamedTuple):
+    """An account, or a user in one."""
+
+    account: str
+    user: str  # empty: the account itself
+
+
+class Accounting:
+    """The accounts of a lab whose shape asks for them."""
+
+    PROGRAMS = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacctmgr", "sshare", "sprio")
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    @property
+    def socket(self) -> Path:
+        """Where mariadb listens."""
+        return self.lab.dir / "mysql" / "mysqld.sock"
+
+    def start(self) -> None:
+        """Start mariadb and slurmdbd, on nothing, and register the cluster."""
+        lab, data = self.lab, self.lab.dir / "mysql" / "data"
+        data.mkdir(parents=True)
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        lab.run(
+            "mariadb-install-db", "--no-defaults", "--force", f"--user={user}",
+            f"--datadir={data}", "--skip-test-db", "--auth-root-authentication-method=socket",
+            f"--auth-root-socket-user={user}", "--innodb-log-file-size=32M",
+        )  # fmt: skip
+        # How slurmdbd learns where it listens.
+        lab.env |= {"MYSQL_UNIX_PORT": str(self.socket), "MARIADB_UNIX_PORT": str(self.socket)}
+        lab.spawn(
+            "mariadbd", "mariadbd", "--no-defaults", f"--user={user}", f"--datadir={data}",
+            f"--socket={self.socket}", f"--pid-file={data}/mysqld.pid", *QUICK,
+        )  # fmt: skip
+        lab.wait(self._listens, "mariadb")
+        lab.spawn("slurmdbd", "slurmdbd", "-D")
+        lab.wait(self._answers, "slurmdbd to answer")
+        lab.run("sacctmgr", "-i", "add", "cluster", CLUSTER)
+
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as one:
+            return one.connect_ex(str(self.socket)) == 0
+
+    def _answers(self) -> bool:
+        return "Cluster" in self.lab.run("sacctmgr", "show", "cluster")
+
+    def load(self, lines: Iterable[str], *, clean: bool = False) -> None:
+        """Load accounts, users and associations as ``sacctmgr dump`` writes them.
+
+        ``Parent - 'root'`` and what follows; all names are lower-cased. ``clean``: none else stay.
+        Limits on GPUs are known only once slurmctld has registered, which it has after ``start``.
+        """
+        path = self.lab.dir / "etc" / "accounts.cfg"
+        head = f"Cluster - '{CLUSTER}':Fairshare=1:QOS='normal'"
+        path.write_text("\n".join([head, *lines, ""]))
+        self.lab.run("sacctmgr", "-i", "-Q", "load", *(["clean"] if clean else []), f"file={path}")
+
+    def associations(self) -> dict[Association, int]:
+        """Return the ids of all associations."""
+        out = self.lab.run("sacctmgr", "-n", "-P", "show", "assoc", "format=account,user,id")
+        rows = [line.split("|") for line in out.splitlines()]
+        return {Association(account, user): int(number) for account, user, number in rows}
+
+    def seed_usage(self, usage: Mapping[Association, float]) -> None:
+        """Give users so much raw usage, and nobody else any; accounts sum up what is theirs.
+
+        There is no command for it. slurmctld reads assoc_usage when it starts: a version, an
+        instant, and for each association its id, its usage in decimals, no TRES and no wall time.
+        Where usage decays it does so from then on.
+        """
+        ids = self.associations()
+        self.lab.stop_controller()
+        path = self.lab.dir / "state" / "assoc_usage"
+        (version,) = struct.unpack("!H", path.read_bytes()[:2])
+        parts = [struct.pack("!HQ", version, int(time.time()))]
+        for who, used in usage.items():
+            said = f"{used:.6f}".encode() + b"\0"
+            parts.append(struct.pack("!II", ids[who], len(said)) + said + struct.pack("!II", 0, 0))
+        path.write_bytes(b"".join(parts))
+        self.lab.start_controller()
