@@ -153,6 +153,7 @@ def test_fair_tree() -> None:
 
 
 def test_tied_leaves_share_a_rank_and_tied_parents_are_not_merged() -> None:
+    # q is tied with p, so what comes first in it shares the rank before it, as in real Slurm.
     rows = {
         "p": ("", 1.0, 0.0),
         "q": ("", 1.0, 0.0),
@@ -165,7 +166,22 @@ def test_tied_leaves_share_a_rank_and_tied_parents_are_not_merged() -> None:
 
     got = factors(tree(rows), Policy())
 
-    assert [got[n] for n in ("p1", "p2", "q1", "q2", "q3")] == [1.0, 0.8, 0.6, 0.6, 0.2]
+    assert [got[n] for n in ("p1", "p2", "q1", "q2", "q3")] == [1.0, 0.8, 0.8, 0.8, 0.2]
+
+
+def test_a_tie_reaches_through_parents_of_one_child_and_from_a_leaf_to_a_parent() -> None:
+    rows = {
+        "a": ("", 1.0, 10.0),
+        "p": ("", 1.0, 0.0),
+        "q": ("p", 1.0, 0.0),
+        "q1": ("q", 2.0, 5.0),
+        "q2": ("q", 1.0, 5.0),
+        "z": ("", 1.0, 80.0),
+    }
+
+    got = factors(tree(rows), Policy())
+
+    assert [got[n] for n in ("a", "q1", "q2", "z")] == [1.0, 1.0, 0.5, 0.25]
 
 
 def test_an_inner_tenant_with_jobs_competes_below_itself() -> None:
