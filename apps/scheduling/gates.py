@@ -29,6 +29,7 @@ def gate_of(job: Job, code: str) -> dict[str, Any]:
         return {"who": who, "since": job.held_at or job.submitted_at, "what": job.held_reason}
     if code == "dependency":
         unmet = [j for j in job.depends_on.all() if j.state != JobState.SUCCEEDED]
+        unmet.sort(key=lambda needed: needed.pk)
         return {"since": job.submitted_at, "what": [j.name for j in unmet]}
     if code == "begin_time" and job.begin_at is not None:
         return {"since": job.submitted_at, "what": job.begin_at}

@@ -114,6 +114,7 @@ def preview(spec: JobSpec, *, by: User, now: datetime, place: Place | None = Non
         )
     job.pk = GUEST_ID
     needed = [one for one in spec.depends_on if one.state != JobState.SUCCEEDED]
+    needed.sort(key=lambda one: one.pk)
     began = time.perf_counter()
     decision = _decide(spec.cluster, Guest(job, bool(needed)), now=now)
     took_ms = (time.perf_counter() - began) * 1e3
