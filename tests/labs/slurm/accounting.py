@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.labs.slurm.lab import Lab
 
 CLUSTER = "rollcall-lab"
+LOAD_PATIENCE = 300.0  # 3,000 users take 12 s where nothing else runs
 QUICK = (
     "--skip-networking", "--skip-log-bin", "--performance-schema=OFF", "--skip-name-resolve",
     "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF", "--innodb-fast-shutdown=2",
@@ -81,7 +82,10 @@ class Accounting:
         path = self.lab.dir / "etc" / "accounts.cfg"
         head = f"Cluster - '{CLUSTER}':Fairshare=1:QOS='normal'"
         path.write_text("\n".join([head, *lines, ""]))
-        self.lab.run("sacctmgr", "-i", "-Q", "load", *(["clean"] if clean else []), f"file={path}")
+        self.lab.run(
+            "sacctmgr", "-i", "-Q", "load", *(["clean"] if clean else []), f"file={path}",
+            patience=LOAD_PATIENCE,
+        )  # fmt: skip
 
     def associations(self) -> dict[Association, int]:
         """Return the ids of all associations."""

@@ -225,7 +225,13 @@ class Lab:
 
     # What tests do to it
 
-    def run(self, *command: str, stdin: str | None = None, user: str | None = None) -> str:
+    def run(
+        self,
+        *command: str,
+        stdin: str | None = None,
+        user: str | None = None,
+        patience: float = PATIENCE,
+    ) -> str:
         """Run one of Slurm's commands and return what it printed.
 
         ``user``: as somebody else, where we are root.
@@ -236,7 +242,7 @@ class Lab:
             before = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
         done = subprocess.run(
             [*before, *command], input=stdin, env=self.env, capture_output=True, text=True,
-            timeout=PATIENCE, check=False, cwd=self.dir / "jobs" if self.conf.exists() else "/",
+            timeout=patience, check=False, cwd=self.dir / "jobs" if self.conf.exists() else "/",
         )  # fmt: skip
         if done.returncode:
             raise subprocess.CalledProcessError(
