@@ -35,7 +35,7 @@ def test_a_random_tree_has_the_factors_that_sshare_prints(tree_lab: Lab, number:
     # The first is as large as they come, and every other one is full of ties.
     part = 1.0 if number == 0 else random.uniform(0.05, 1.0)
     accounts, users = round(ACCOUNTS * part), round(USERS * part)
-    tree = grow(random, accounts, users, ties=number % 2 == 1)
+    tree = grow(random, f"t{number}", accounts, users, ties=number % 2 == 1)
 
     theirs = tree.theirs(tree_lab)
 
@@ -44,7 +44,7 @@ def test_a_random_tree_has_the_factors_that_sshare_prints(tree_lab: Lab, number:
 
 
 def test_a_tied_account_begins_with_the_rank_before_it(tree_lab: Lab) -> None:
-    used = {"a0": [1, 1], "a1": [2, 1, 1], "a2": [0], "a3": [0, 0]}
+    used = {"b0": [1, 1], "b1": [2, 1, 1], "b2": [0], "b3": [0, 0]}
     users = {
         Association(account, f"u{number}"): (1, usage)
         for account, usages in used.items()
@@ -55,7 +55,7 @@ def test_a_tied_account_begins_with_the_rank_before_it(tree_lab: Lab) -> None:
     theirs = tree.theirs(tree_lab)
 
     rank = {who: round(float(factor) * 9) for who, factor in theirs.items()}
-    # root, a2 and a3 used nothing; a1 begins with the rank that a0 ended on, or the other way.
+    # root, b2 and b3 used nothing; b1 begins with the rank that b0 ended on, or the other way.
     assert [rank[ROOT], *(rank[who] for who in users)][-3:] == [9, 9, 9]
     assert tree.ours() == theirs
 
@@ -66,9 +66,9 @@ def test_what_is_a_tie_on_paper_only_is_none_in_slurm(tree_lab: Lab) -> None:
     Its share is rounded before it is divided, so the last bit of 3/5 ranks two users as if one
     were better off. Rollcall takes levels as tied that are equal to 40 digits (binary).
     """
-    one, three, rest = (Association("a0", name) for name in ("one", "three", "rest"))
+    one, three, rest = (Association("c0", name) for name in ("one", "three", "rest"))
     tree = Tree(
-        {"a0": ("root", 1)},
+        {"c0": ("root", 1)},
         {ROOT: (1, 0), one: (1, 1_000), three: (3, 3_000), rest: (1, 4_000)},
     )
 

@@ -72,8 +72,11 @@ def factors_of(lab: Lab) -> dict[Association, str]:
     return {Association(row[0], row[1]): row[7] for row in rows if row[1]}
 
 
-def grow(random: Random, accounts: int, users: int, *, ties: bool) -> Tree:
+def grow(random: Random, prefix: str, accounts: int, users: int, *, ties: bool) -> Tree:
     """Make a tree of so many accounts, each with a user somewhere below it.
+
+    ``prefix`` is of no other tree in the lab: an account that is made again has its old id, and so
+    its old place among those it is tied with.
 
     Some shares and usages are 0. ``ties``: shares and usages are few powers of two, so that many
     levels are equal, and equal to Slurm's last digit too.
@@ -84,7 +87,7 @@ def grow(random: Random, accounts: int, users: int, *, ties: bool) -> Tree:
     for number in range(accounts):
         names = ["root", *inner]
         parent = random.choice(names[-12:] if random.random() < 0.7 else names)
-        inner[f"a{number}"] = (parent, random.choice(shares))
+        inner[f"{prefix}a{number}"] = (parent, random.choice(shares))
     outer = [name for name in inner if name not in {parent for parent, _ in inner.values()}]
     leaves = {ROOT: (1, 0)}
     while len(leaves) <= users:
