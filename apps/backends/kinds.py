@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +47,7 @@ KINDS = {
 }
 
 
+@cache
 def _named(path: str) -> object:
     """Return what ``module:name`` names."""
     module, _, name = path.partition(":")

@@ -75,6 +75,11 @@ class Cluster(models.Model):
             except Invalid as refusal:
                 raise ValidationError({"options": refusal.message}) from refusal
 
+    @property
+    def driven(self) -> bool:
+        """Return whether Rollcall starts and stops what is on it; else it only looks on."""
+        return self.grade == Grade.DRIVE
+
     def now(self) -> datetime:
         """Return this cluster's time: its virtual clock, or wall time."""
         return self.clock_now or timezone.now()

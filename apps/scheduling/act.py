@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db.models import Q, prefetch_related_objects
 
-from apps.backends.models import Cluster, Grade
+from apps.backends.models import Cluster
 from apps.backends.port import Backend, LaunchRequest, LaunchResult
 from apps.common.prepared import Prepared
 from apps.common.rows import set_columns
@@ -64,7 +64,7 @@ def act(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> i
 
     On a cluster that is not Rollcall's to drive, nothing is started, stopped or asked.
     """
-    if cluster.grade != Grade.DRIVE:
+    if not cluster.driven:
         return 0
     launches, stops = _to_do(cluster)
     for attempt in stops:

@@ -176,7 +176,7 @@ class Adoption:
     def _forget(self, refs: Iterable[str]) -> None:
         """End what waited and is listed no more: an array's rest that has all started goes."""
         gone = [self.known[ref] for ref in refs if self.known[ref].state in WAITING]
-        rests = [job for job in gone if "[" in job.foreign_ref]
+        rests = [job for job in gone if _is_rest(job)]
         Job.objects.filter(pk__in=[job.pk for job in rests]).delete()
         move_each(
             [
@@ -185,7 +185,7 @@ class Adoption:
                     fields={"ended_at": self.seen.as_of, "outcome": Outcome.LOST},
                 )
                 for job in gone
-                if job not in rests
+                if not _is_rest(job)
             ]
         )  # fmt: skip
 
@@ -264,6 +264,11 @@ class Adoption:
                 for rank, name in enumerate(work.nodes)
             ]
         )
+
+
+def _is_rest(job: Job) -> bool:
+    """Tell whether a job stands for all tasks of an array that wait yet."""
+    return "[" in job.foreign_ref
 
 
 def _columns(work: ForeignWork, *, since: datetime) -> dict[str, object]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from apps.backends.models import Cluster, Grade, Node
+from apps.backends.models import Cluster, Node
 from apps.common.prepared import Prepared
 from apps.common.rows import add_keyed, add_rows, set_columns
 from apps.common.time import to_us
@@ -252,7 +252,7 @@ def write(
         )
         # Put on hold since the snapshot: it neither starts nor holds. Where a cluster is only
         # watched or advised, nobody does: the plan is kept and shown, and that is all.
-        driven = cluster.grade == Grade.DRIVE
+        driven = cluster.driven
         free = {j for j, job in jobs.items() if driven and job.held_at is None}
         wanted = {j: members for j, members in wanted.items() if j in free}
         begins = {j: nodes for j, nodes in placements.items() if j in free}

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from apps.accounts.models import User
-from apps.backends.models import Cluster, Grade, Pool
+from apps.backends.models import Cluster, Pool
 from apps.common.errors import Conflict
 from apps.common.time import from_us
 from apps.engine.errors import Refused
@@ -165,7 +165,7 @@ def _told(
 ) -> Preview:
     seen, plan = decision.seen, decision.plan
     index = seen.pending_ids.index(job.pk)
-    driven = spec.cluster.grade == Grade.DRIVE
+    driven = spec.cluster.driven
     names = dict(zip(seen.node_ids, seen.snapshot.nodes.name, strict=True))
     starts = starts_of(decision) if driven else {}
     nodes = tuple(names[node] for node in starts.get(job.pk, ()))

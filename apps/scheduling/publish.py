@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from django.db import connection
 
-from apps.backends.models import Cluster, Grade
+from apps.backends.models import Cluster
 from apps.engine.reasons import code_of
 from apps.engine.types import NONE, Plan, Reason, Topology
 from apps.engine.types import Verdict as EngineVerdict
@@ -93,7 +93,7 @@ def verdict_rows(cluster: Cluster, seen: Seen, plan: Plan, tick_id: int) -> list
 
     Where Rollcall only watches, what would start waits too, and nothing is held.
     """
-    driven = cluster.grade == Grade.DRIVE
+    driven = cluster.driven
     v = plan.verdicts
     extra = details(seen, plan)
     if not driven:
@@ -183,7 +183,7 @@ def publish(cluster: Cluster, seen: Seen, plan: Plan, tick: Tick) -> None:
     """Replace the cluster's verdicts and standings; to be called in the tick's transaction."""
     Verdict.objects.filter(cluster=cluster)._raw_delete("default")
     rows = verdict_rows(cluster, seen, plan, tick.pk)
-    if cluster.grade == Grade.DRIVE:
+    if cluster.driven:
         rows += _elsewhere(cluster, len(seen.pending_ids), tick.pk)
     # A job may have been cancelled since the snapshot; a verdict on it would outlive it, harmless.
     _write_verdicts(rows)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from apps.backends.models import Cluster, Grade, Node
+from apps.backends.models import Cluster, Node
 from apps.common.prepared import Prepared
 from apps.common.time import MICROSECOND, to_us
 from apps.engine import types as engine
@@ -168,7 +168,7 @@ def _pending(
 ) -> engine.Pending:
     # Sorted here: asked for in this order, SQLite walks through all jobs there ever were.
     rows = sorted(PENDING.rows(cluster.pk), key=itemgetter(0))
-    if cluster.grade == Grade.DRIVE:  # what was submitted to the cluster itself it starts itself
+    if cluster.driven:  # what was submitted to the cluster itself it starts itself
         rows = [row for row in rows if not row[14]]
     if guest is not None:
         rows = [*rows, tuple(getattr(guest.job, column) for column in PENDING_COLUMNS)]

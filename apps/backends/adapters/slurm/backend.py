@@ -27,7 +27,7 @@ from apps.backends.adapters.slurm.submit import (
     script_of,
     shape_of,
 )
-from apps.backends.models import Cluster, Grade
+from apps.backends.models import Cluster
 from apps.backends.port import (
     BackendError,
     Capabilities,
@@ -76,7 +76,7 @@ class SlurmBackend:
         began = perf_counter()
         known = told_by(cursor)
         seen = self._look_anew(known, now=now)
-        if self._cluster.grade == Grade.DRIVE:
+        if self._cluster.driven:
             self._tidy(seen, now=now)
         cost_ms = (perf_counter() - began) * 1_000
         return observation(seen, known, self._options, now=now, cost_ms=cost_ms)
@@ -193,7 +193,7 @@ class SlurmBackend:
 
     def _must_drive(self) -> None:
         """Raise unless the cluster's owner lets Rollcall change what is on it."""
-        if self._cluster.grade != Grade.DRIVE:
+        if not self._cluster.driven:
             raise BackendError(
                 f"{self._cluster.name} is in grade {self._cluster.grade}: Rollcall starts and stops"
                 " nothing there.",

@@ -7,28 +7,24 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from apps.common.errors import Invalid
+from apps.backends.adapters.workloads import Keys, invalid, read_keys
 
 LONGEST_SCRIPT = 256 * 1024
 SIGNALS = ("USR1", "USR2", "TERM", "HUP", "INT")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _refuse(key: str, message: str) -> Invalid:
-    return Invalid(f"workload.{key} {message}", field=f"workload.{key}")
-
-
 def _kind(key: str, value: object) -> str:
     if value != "slurm":
-        raise _refuse(key, f"must be 'slurm' on a Slurm cluster, not {value!r}.")
+        raise invalid(key, f"must be 'slurm' on a Slurm cluster, not {value!r}.")
     return "slurm"
 
 
 def _text(key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _refuse(key, f"must be text, not {value!r}.")
+        raise invalid(key, f"must be text, not {value!r}.")
     if "\0" in value:
-        raise _refuse(key, "must not hold a NUL.")
+        raise invalid(key, "must not hold a NUL.")
     return value
 
 
@@ -37,12 +33,12 @@ def _script(key: str, value: object) -> str | None:
         return None
     script = _text(key, value)
     if len(script.encode()) > LONGEST_SCRIPT:
-        raise _refuse(key, f"must be at most {LONGEST_SCRIPT // 1024} KiB; copy the rest there.")
+        raise invalid(key, f"must be at most {LONGEST_SCRIPT // 1024} KiB; copy the rest there.")
     if not script.startswith("#!"):
-        raise _refuse(key, "must start with #! and the program that runs it.")
+        raise invalid(key, "must start with #! and the program that runs it.")
     for number, line in enumerate(script.splitlines(), 1):
         if line.startswith("#SBATCH"):
-            raise _refuse(
+            raise invalid(
                 key,
                 f"has an #SBATCH line (line {number}); what is asked of Slurm comes from the job's"
                 " own fields.",
@@ -54,22 +50,22 @@ def _command(key: str, value: object) -> list[str] | None:
     if value is None:
         return None
     if not isinstance(value, list | tuple) or not value:
-        raise _refuse(key, "must be a list of a program and its arguments.")
+        raise invalid(key, "must be a list of a program and its arguments.")
     return [_text(key, word) for word in value]
 
 
 def _signal(key: str, value: object) -> str | None:
     if value is not None and value not in SIGNALS:
-        raise _refuse(key, f"must be one of {', '.join(SIGNALS)}, or null, not {value!r}.")
+        raise invalid(key, f"must be one of {', '.join(SIGNALS)}, or null, not {value!r}.")
     return None if value is None else str(value)
 
 
 def _within(low: int, high: int) -> Callable[[str, object], int]:
     def read(key: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise _refuse(key, f"must be a whole number, not {value!r}.")
+            raise invalid(key, f"must be a whole number, not {value!r}.")
         if not low <= value <= high:
-            raise _refuse(key, f"must be from {low:,} to {high:,}.")
+            raise invalid(key, f"must be from {low:,} to {high:,}.")
         return value
 
     return read
@@ -81,13 +77,13 @@ def _memory(key: str, value: object) -> int | None:
 
 def _environment(key: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise _refuse(key, "must be an object of names and texts.")
+        raise invalid(key, "must be an object of names and texts.")
     read = {}
     for name, text in value.items():
         if not isinstance(name, str) or not VARIABLE.fullmatch(name):
-            raise _refuse(key, f"has a name that no variable may have: {str(name)[:40]!r}.")
+            raise invalid(key, f"has a name that no variable may have: {str(name)[:40]!r}.")
         if name.startswith(("SLURM_", "SBATCH_", "ROLLCALL_")):
-            raise _refuse(key, f"must not set {name[:40]}.")
+            raise invalid(key, f"must not set {name[:40]}.")
         read[name] = _text(f"{key}.{name}", text)
     return read
 
@@ -97,12 +93,11 @@ def _path(key: str, value: object) -> str | None:
         return None
     path = _text(key, value)
     if not path.isprintable() or not PurePosixPath(path).is_absolute():
-        raise _refuse(key, "must be a whole path that starts with /.")
+        raise invalid(key, "must be a whole path that starts with /.")
     return path
 
 
-# Each key: what it defaults to, and what reads it.
-KEYS: dict[str, tuple[Any, Callable[[str, object], Any]]] = {
+KEYS: Keys = {
     "kind": ("slurm", _kind),
     "script": (None, _script),
     "command": (None, _command),
@@ -123,19 +118,11 @@ def check(workload: Mapping[str, Any]) -> dict[str, Any]:
 
     :raises Invalid: naming ``workload.<key>``.
     """
-    if not isinstance(workload, Mapping):
-        raise Invalid("workload must be an object.", field="workload")
-    unknown = sorted(str(key) for key in workload if key not in KEYS)
-    if unknown:
-        raise _refuse(unknown[0][:80], f"is not known; there are {', '.join(KEYS)}.")
-    checked = {
-        key: read(key, workload[key]) if key in workload else default
-        for key, (default, read) in KEYS.items()
-    }
+    checked = read_keys(workload, KEYS)
     if checked["script"] is None and checked["command"] is None:
-        raise _refuse("script", "or workload.command must say what the job runs.")
+        raise invalid("script", "or workload.command must say what the job runs.")
     if checked["script"] is not None and checked["command"] is not None:
-        raise _refuse("command", "must not stand beside workload.script.")
+        raise invalid("command", "must not stand beside workload.script.")
     if checked["script"] is not None and checked["environment"]:
-        raise _refuse("environment", "goes with a command; a script exports its own variables.")
+        raise invalid("environment", "goes with a command; a script exports its own variables.")
     return checked
