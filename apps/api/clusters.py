@@ -6,19 +6,24 @@ from collections import defaultdict
 from typing import Any, ClassVar
 
 from django.db.models import Count, F, Sum
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.api.endpoints import Endpoint, Paging, page_schema, paged
-from apps.api.errors import NotFound, shown
+from apps.api.endpoints import Endpoint, Paging, caller, page_schema, paged
+from apps.api.errors import Forbidden, NotFound, shown
+from apps.backends.kinds import preflight
 from apps.backends.models import Cluster, Node, NodeState
+from apps.backends.port import FINDING_STATES
 from apps.backends.selectors import clusters_in_use, pools_of
 from apps.jobs.models import Job
 from apps.jobs.states import HOLDING
 from apps.queues.models import ClusterPolicy
 from apps.queues.selectors import policy_of
+from apps.tenants.selectors import is_admin
 
 
 class ClusterShown(serializers.Serializer[Any]):
@@ -77,6 +82,25 @@ class ClusterDetail(ClusterShown):
     policy = PolicyShown(source="policy_in_force")
 
 
+class FindingShown(serializers.Serializer[Any]):
+    """One thing that was checked."""
+
+    name = serializers.CharField()
+    state = serializers.ChoiceField(choices=FINDING_STATES)
+    sentence = serializers.CharField()
+    command = serializers.CharField(
+        help_text="What grants it, typed by the cluster's operator; or empty."
+    )
+
+
+class PreflightShown(serializers.Serializer[Any]):
+    """What works on a cluster and what does not, asked of it just now."""
+
+    cluster = serializers.CharField()
+    at = serializers.DateTimeField()
+    findings = FindingShown(many=True)
+
+
 def pools_seen(cluster: Cluster) -> list[dict[str, Any]]:
     """Return a cluster's pools with what their nodes and jobs hold; three queries."""
     nodes: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -127,9 +151,32 @@ class Clusters(Endpoint):
         responses=ClusterDetail,
     )
     def retrieve(self, request: Request, name: str) -> Response:
-        cluster: Any = clusters_in_use().filter(name=name).first()
-        if cluster is None:
-            raise NotFound(f"There is no cluster {shown(name)}.")
+        cluster: Any = self._cluster(name)
         cluster.pools_seen = pools_seen(cluster)
         cluster.policy_in_force = policy_of(cluster)
         return Response(ClusterDetail(cluster).data)
+
+    @extend_schema(
+        operation_id="preflight_cluster",
+        summary="Ask a cluster what works, what is missing and what grants it; admins only",
+        responses=PreflightShown,
+    )
+    @action(detail=True)
+    def preflight(self, request: Request, name: str) -> Response:
+        cluster = self._cluster(name)
+        if not is_admin(caller(request)):
+            raise Forbidden(f"Only an admin may ask what is missing on {cluster}.")
+        # The wall's time, whatever the cluster's clock: a real one is held against it.
+        now = timezone.now()
+        found = preflight(cluster, now=now)
+        return Response(PreflightShown({"cluster": name, "at": now, "findings": found}).data)
+
+    def _cluster(self, name: str) -> Cluster:
+        """Return a cluster in use.
+
+        :raises NotFound: if there is none of this name.
+        """
+        cluster = clusters_in_use().filter(name=name).first()
+        if cluster is None:
+            raise NotFound(f"There is no cluster {shown(name)}.")
+        return cluster

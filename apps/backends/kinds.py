@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
+
+from apps.backends.port import BackendError, Finding, OptionField
+from apps.common.errors import Invalid
 
 if TYPE_CHECKING:
     from apps.backends.models import Cluster
@@ -19,6 +23,7 @@ class Kind:
 
     ``world`` is the module with the hands on a simulated world; empty: the cluster is real.
     ``options`` checks a cluster's options, as ``module:callable``; empty: it needs none.
+    ``fields`` names the options as a form asks for them, ``preflight`` looks what works.
     """
 
     name: str
@@ -26,6 +31,8 @@ class Kind:
     factory: str
     world: str = ""
     options: str = ""
+    fields: str = ""
+    preflight: str = ""
 
 
 KINDS = {
@@ -36,12 +43,15 @@ KINDS = {
             "Simulator",
             "apps.backends.adapters.simulator:open_backend",
             world="apps.backends.adapters.simulator",
+            preflight="apps.backends.adapters.simulator:preflight",
         ),
         Kind(
             "slurm",
             "Slurm",
             "apps.backends.adapters.slurm:open_backend",
             options="apps.backends.adapters.slurm:check_options",
+            fields="apps.backends.adapters.slurm:OPTION_FIELDS",
+            preflight="apps.backends.adapters.slurm:preflight",
         ),
     )
 }
@@ -64,3 +74,26 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
 def backend_of(cluster: Cluster) -> Backend:
     """Return the backend that reaches a cluster."""
     return cast("Callable[[Cluster], Backend]", _named(KINDS[cluster.kind].factory))(cluster)
+
+
+def option_fields(kind: str) -> tuple[OptionField, ...]:
+    """Return the options of a kind, as a form asks for them."""
+    path = KINDS[kind].fields
+    return cast("tuple[OptionField, ...]", _named(path)) if path else ()
+
+
+def preflight(cluster: Cluster, *, now: datetime) -> Sequence[Finding]:
+    """Return what works on a cluster, what is missing and what grants it; nothing is changed there.
+
+    Raises for no cluster, however far away it is: that is a finding too.
+    """
+    path = KINDS[cluster.kind].preflight
+    if not path:
+        return []
+    check = cast("Callable[..., Sequence[Finding]]", _named(path))
+    try:
+        return check(cluster, now=now)
+    except Invalid as refusal:
+        return [Finding("options", "missing", refusal.message)]
+    except BackendError as error:
+        return [Finding("reach", "missing", error.message)]

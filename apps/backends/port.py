@@ -144,6 +144,40 @@ class Sample:
     idle_since: datetime | None = None
 
 
+FINDING_STATES = ("ok", "missing", "warning")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was checked: ``state`` is ok, missing or warning.
+
+    ``command`` is what an operator of the cluster types to grant it; empty: there is nothing to do,
+    or nothing that one command does.
+    """
+
+    name: str
+    state: str
+    sentence: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionField:
+    """An option of a kind of cluster as a form asks for it; ``kind`` is text, number, choice or map.
+
+    A map is pairs of names; ``default`` empty: what the help says. A ``secret`` is never shown.
+    """
+
+    name: str
+    label: str
+    kind: str = "text"
+    help: str = ""
+    default: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
+    group: str = ""
+    secret: bool = False
+
+
 class Backend(Protocol):
     """What every kind of cluster offers; each call has a timeout and raises only BackendError."""
 

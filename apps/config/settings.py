@@ -237,6 +237,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     ],
     "ENUM_NAME_OVERRIDES": {
         "EvictionModeEnum": "apps.jobs.states.EvictionMode",
+        "FindingStateEnum": "apps.backends.port.FINDING_STATES",
     },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

@@ -29,6 +29,7 @@ ADDRESSES = [
     ("get", "/api/v1/evictions/1"),
     ("get", "/api/v1/clusters"),
     ("get", "/api/v1/clusters/atlas"),
+    ("get", "/api/v1/clusters/atlas/preflight"),
     ("get", "/api/v1/queues"),
     ("get", "/api/v1/queues/1"),
     ("get", "/api/v1/usage"),

@@ -1,6 +1,6 @@
 """The embedded simulated cluster: a backend with a world of its own, not a mock."""
 
-from apps.backends.adapters.simulator.backend import SimulatorBackend, open_backend
+from apps.backends.adapters.simulator.backend import SimulatorBackend, open_backend, preflight
 from apps.backends.adapters.simulator.world import World
 from apps.backends.adapters.simulator.worlds import forget_world, world_of
 
@@ -9,5 +9,6 @@ __all__ = [
     "World",
     "forget_world",
     "open_backend",
+    "preflight",
     "world_of",
 ]

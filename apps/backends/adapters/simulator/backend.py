@@ -11,7 +11,14 @@ from typing import Any
 from apps.backends.adapters.simulator import workload as workloads
 from apps.backends.adapters.simulator.worlds import world_of
 from apps.backends.models import Cluster
-from apps.backends.port import Capabilities, LaunchRequest, LaunchResult, Observation, Sample
+from apps.backends.port import (
+    Capabilities,
+    Finding,
+    LaunchRequest,
+    LaunchResult,
+    Observation,
+    Sample,
+)
 
 CAPABILITIES = Capabilities(
     grade="drive",
@@ -87,3 +94,14 @@ class SimulatorBackend:
 def open_backend(cluster: Cluster) -> SimulatorBackend:
     """Return the backend of a simulated cluster."""
     return SimulatorBackend(cluster)
+
+
+def preflight(cluster: Cluster, *, now: datetime) -> Sequence[Finding]:
+    """Return that a simulated cluster needs nothing, and what is in its world."""
+    nodes = world_of(cluster).look("", now).nodes
+    if not nodes:
+        said = "Its world has no nodes yet, so no job can start."
+        return [Finding("world", "warning", said)]
+    gpus = sum(node.gpus for node in nodes)
+    said = f"It is simulated here and needs nothing: {len(nodes)} nodes with {gpus} GPUs."
+    return [Finding("world", "ok", said)]

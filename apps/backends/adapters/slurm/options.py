@@ -66,9 +66,10 @@ def _label(key: str, value: object) -> str:
 
 
 def _path(key: str, value: object) -> str:
+    """Return a path; what is none is not repeated: it may be the key itself."""
     text = _text(key, value)
     if text and not PurePosixPath(text).is_absolute():
-        raise _refuse(key, f"must be a whole path that starts with /, not {text}.")
+        raise _refuse(key, "must be a whole path that starts with /.")
     return text
 
 

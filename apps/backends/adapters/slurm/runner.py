@@ -101,7 +101,10 @@ class Runner:
         return answers
 
     def _found(self, command: Sequence[str]) -> list[str]:
+        """Return a command of Slurm's where the options say it is; a whole path stays as it is."""
         folder = self._options.bin
+        if command[0].startswith("/"):
+            return list(command)
         return [f"{folder.rstrip('/')}/{command[0]}" if folder else command[0], *command[1:]]
 
     def _env(self, plain: bool) -> dict[str, str]:
