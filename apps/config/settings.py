@@ -236,6 +236,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "apps.api.schema.with_errors",
     ],
     "ENUM_NAME_OVERRIDES": {
+        "JobStateEnum": "apps.jobs.states.JobState",
         "EvictionModeEnum": "apps.jobs.states.EvictionMode",
         "FindingStateEnum": "apps.backends.port.FINDING_STATES",
     },
