@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -53,9 +53,9 @@ class Tree:
         named = dict(zip(snapshot.tenants.name, factor, strict=True))
         return {who: f"{named[leaf(who)]:.6f}" for who in self.users}
 
-    def theirs(self, lab: Lab) -> dict[Association, str]:
+    def theirs(self, lab: Lab, *, qos: Iterable[str] = ("normal",)) -> dict[Association, str]:
         """Load it, lay its usage into it, and return the factors that sshare prints."""
-        lab.accounting.load(self.lines(), clean=True)
+        lab.accounting.load(self.lines(), clean=True, qos=qos)
         lab.accounting.seed_usage({who: usage for who, (_, usage) in self.users.items()})
         return factors_of(lab)
 

@@ -73,14 +73,17 @@ class Accounting:
     def _answers(self) -> bool:
         return "Cluster" in self.lab.run("sacctmgr", "show", "cluster")
 
-    def load(self, lines: Iterable[str], *, clean: bool = False) -> None:
+    def load(
+        self, lines: Iterable[str], *, clean: bool = False, qos: Iterable[str] = ("normal",)
+    ) -> None:
         """Load accounts, users and associations as ``sacctmgr dump`` writes them.
 
         ``Parent - 'root'`` and what follows; all names are lower-cased. ``clean``: none else stay.
+        ``qos``: those that everybody may ask for; they are there already.
         Limits on GPUs are known only once slurmctld has registered, which it has after ``start``.
         """
         path = self.lab.dir / "etc" / "accounts.cfg"
-        head = f"Cluster - '{CLUSTER}':Fairshare=1:QOS='normal'"
+        head = f"Cluster - '{CLUSTER}':Fairshare=1:QOS='{','.join(qos)}'"
         path.write_text("\n".join([head, *lines, ""]))
         self.lab.run(
             "sacctmgr", "-i", "-Q", "load", *(["clean"] if clean else []), f"file={path}",
