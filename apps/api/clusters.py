@@ -13,10 +13,12 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.api.endpoints import Endpoint, Paging, caller, page_schema, paged
+from apps.api.endpoints import Endpoint, Paging, caller, page_schema, paged, token_of
 from apps.api.errors import Forbidden, NotFound, shown
-from apps.backends.kinds import preflight
-from apps.backends.models import Cluster, Node, NodeState
+from apps.api.serializers import Flag, Strict, Text, WholeNumber
+from apps.backends import services
+from apps.backends.kinds import KINDS, preflight
+from apps.backends.models import Cluster, Grade, Node, NodeState
 from apps.backends.port import FINDING_STATES
 from apps.backends.selectors import clusters_in_use, pools_of
 from apps.jobs.models import Job
@@ -80,6 +82,37 @@ class ClusterDetail(ClusterShown):
 
     pools = PoolShown(many=True, source="pools_seen")
     policy = PolicyShown(source="policy_in_force")
+
+
+class Addition(Strict):
+    """A cluster to add; it starts in grade observe."""
+
+    name = Text(max_length=60)
+    kind = serializers.ChoiceField(choices=sorted(KINDS))
+    options = serializers.DictField(
+        required=False, default=dict, help_text="What its kind needs to reach it."
+    )
+    tick_seconds = WholeNumber(required=False, default=2, min_value=1, max_value=86_400)
+
+
+class Alteration(Strict):
+    """How a cluster is reached from now on; what is left out stays."""
+
+    options = serializers.DictField(required=False, help_text="All of them, not only the new.")
+    tick_seconds = WholeNumber(required=False, min_value=1, max_value=86_400)
+    reason = Text(max_length=300)
+
+
+class GradeChange(Strict):
+    """How far a cluster is to be controlled."""
+
+    grade = serializers.ChoiceField(choices=Grade.choices)
+    reason = Text(max_length=300)
+    anyway = Flag(
+        required=False,
+        default=False,
+        help_text="Drive it though the preflight found things missing.",
+    )
 
 
 class FindingShown(serializers.Serializer[Any]):
@@ -151,10 +184,56 @@ class Clusters(Endpoint):
         responses=ClusterDetail,
     )
     def retrieve(self, request: Request, name: str) -> Response:
-        cluster: Any = self._cluster(name)
-        cluster.pools_seen = pools_seen(cluster)
-        cluster.policy_in_force = policy_of(cluster)
-        return Response(ClusterDetail(cluster).data)
+        return self._shown(self._cluster(name))
+
+    @extend_schema(
+        operation_id="add_cluster",
+        summary="Add a cluster, which is only watched at first; admins only",
+        request=Addition,
+        responses={201: ClusterDetail},
+    )
+    def create(self, request: Request) -> Response:
+        self._admins_only(request, "add a cluster")
+        asked = self.read(Addition, request)
+        cluster = services.add_cluster(
+            asked["name"],
+            kind=asked["kind"],
+            options=asked["options"],
+            tick_seconds=asked["tick_seconds"],
+            now=timezone.now(),
+            by=caller(request),
+            token_name=token_of(request),
+        )
+        services.request_tick(cluster)
+        return self._shown(cluster, status=201)
+
+    @extend_schema(
+        operation_id="change_cluster",
+        summary="Change how a cluster is reached; admins only",
+        request=Alteration,
+        responses=ClusterDetail,
+    )
+    def partial_update(self, request: Request, name: str) -> Response:
+        cluster = self._cluster(name)
+        self._admins_only(request, f"change {cluster}")
+        asked = self.read(Alteration, request)
+        return self._changed(cluster, request, **asked)
+
+    @extend_schema(
+        operation_id="grade_cluster",
+        summary="Only watch a cluster, or drive it; admins only",
+        request=GradeChange,
+        responses=ClusterDetail,
+    )
+    @action(detail=True, methods=["post"])
+    def grade(self, request: Request, name: str) -> Response:
+        cluster = self._cluster(name)
+        self._admins_only(request, f"change the grade of {cluster}")
+        asked = self.read(GradeChange, request)
+        anyway = asked.pop("anyway")
+        if asked["grade"] == Grade.DRIVE and not cluster.driven and not anyway:
+            services.check_drivable(cluster, now=timezone.now())
+        return self._changed(cluster, request, **asked)
 
     @extend_schema(
         operation_id="preflight_cluster",
@@ -164,12 +243,27 @@ class Clusters(Endpoint):
     @action(detail=True)
     def preflight(self, request: Request, name: str) -> Response:
         cluster = self._cluster(name)
-        if not is_admin(caller(request)):
-            raise Forbidden(f"Only an admin may ask what is missing on {cluster}.")
+        self._admins_only(request, f"ask what is missing on {cluster}")
         # The wall's time, whatever the cluster's clock: a real one is held against it.
         now = timezone.now()
         found = preflight(cluster, now=now)
         return Response(PreflightShown({"cluster": name, "at": now, "findings": found}).data)
+
+    def _admins_only(self, request: Request, what: str) -> None:
+        if not is_admin(caller(request)):
+            raise Forbidden(f"Only an admin may {what}.")
+
+    def _changed(self, cluster: Cluster, request: Request, **changes: Any) -> Response:
+        by, name = caller(request), token_of(request)
+        changed = services.change_cluster(
+            cluster, by=by, now=timezone.now(), token_name=name, **changes
+        )
+        return self._shown(changed)
+
+    def _shown(self, cluster: Any, status: int = 200) -> Response:
+        cluster.pools_seen = pools_seen(cluster)
+        cluster.policy_in_force = policy_of(cluster)
+        return Response(ClusterDetail(cluster).data, status=status)
 
     def _cluster(self, name: str) -> Cluster:
         """Return a cluster in use.

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.accounts.models import User
+from apps.accounts.models import Token, User
 from apps.api.errors import NotFound, shown
 from apps.api.parsing import AlwaysJSON
 from apps.api.serializers import Paging, Query
@@ -89,6 +89,11 @@ def caller(request: Request) -> User:
     user = request.user
     assert isinstance(user, User)  # noqa: S101  narrows the type for mypy
     return user
+
+
+def token_of(request: Request) -> str:
+    """Return the name of the token a call came with, for the audit; empty: a session."""
+    return request.auth.name if isinstance(request.auth, Token) else ""
 
 
 def paged(
@@ -174,5 +179,6 @@ __all__: Sequence[str] = [
     "page_schema",
     "paged",
     "shared",
+    "token_of",
     "visible_tenant",
 ]

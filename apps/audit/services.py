@@ -43,7 +43,7 @@ def record(
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return what changed between two looks at an object."""
     return {
-        field: (before.get(field), value)
-        for field, value in after.items()
-        if before.get(field) != value
+        field: (before.get(field), after.get(field))
+        for field in {**before, **after}
+        if before.get(field) != after.get(field)
     }

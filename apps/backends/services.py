@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.audit import services as audit
-from apps.backends.kinds import KINDS, check_options
+from apps.backends.kinds import KINDS, check_options, option_fields, preflight
 from apps.backends.models import Cluster, Grade, Node, Pool
 from apps.backends.port import SeenNode
 from apps.common.errors import Conflict, Invalid
@@ -38,12 +39,13 @@ def add_cluster(
     by: User | None = None,
     grade: str = Grade.OBSERVE,
     options: Mapping[str, Any] | None = None,
+    token_name: str = "",
     **settings: Any,
 ) -> Cluster:
     """Add a cluster; ``settings`` are further columns, as ``tick_seconds`` or ``clock_now``.
 
     :raises Invalid: for a name or a kind there is not, or options its kind cannot use.
-    :raises Conflict: if the name is taken.
+    :raises Conflict: if the name is taken, be it by one that is archived.
     """
     name = clean_text(name, field="name", max_length=60)
     if kind not in KINDS:
@@ -56,10 +58,83 @@ def add_cluster(
     cluster = Cluster(
         name=name, kind=kind, grade=grade, options=dict(options or {}), created_at=now, **settings
     )
-    cluster.full_clean()
+    _check_columns(cluster)
     cluster.save(force_insert=True)
-    audit.record("added", cluster, by=by, now=now, changes={"kind": (None, kind)})
+    audit.record(
+        "added", cluster, by=by, now=now, changes={"kind": (None, kind)}, token_name=token_name
+    )
     return cluster
+
+
+def _check_columns(cluster: Cluster) -> None:
+    """Refuse what no column of a cluster can hold, naming the first."""
+    try:
+        cluster.full_clean()
+    except ValidationError as error:
+        field, told = next(iter(error.message_dict.items()))
+        raise Invalid(f"{field}: {told[0]}", field=field) from error
+
+
+@transaction.atomic
+def change_cluster(
+    cluster: Cluster,
+    *,
+    by: User | None,
+    now: datetime,
+    reason: str,
+    grade: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    tick_seconds: int | None = None,
+    token_name: str = "",
+) -> Cluster:
+    """Change how far a cluster is controlled, or how it is reached; None: as it is.
+
+    Written down with the reason; changing nothing writes nothing.
+
+    :raises Invalid: naming the field, for a value there is not, or without a reason.
+    """
+    reason = clean_text(reason, field="reason", max_length=300)
+    if grade is not None and grade not in Grade.values:
+        raise Invalid(f"grade must be one of {', '.join(Grade.values)}.", field="grade")
+    fresh = Cluster.objects.select_for_update().get(pk=cluster.pk)
+    before = _changeable(fresh)
+    if grade is not None:
+        fresh.grade = grade
+    if options is not None:
+        check_options(fresh.kind, options)
+        fresh.options = dict(options)
+    if tick_seconds is not None:
+        fresh.tick_seconds = tick_seconds
+    changes = audit.differences(before, _changeable(fresh))
+    if not changes:
+        return fresh
+    for field in option_fields(fresh.kind):
+        if field.secret and f"options.{field.name}" in changes:
+            changes[f"options.{field.name}"] = ("secret", "another secret")
+    _check_columns(fresh)
+    fresh.save(update_fields=["grade", "options", "tick_seconds"])
+    audit.record(
+        "changed", fresh, by=by, now=now, changes=changes, reason=reason, token_name=token_name
+    )
+    request_tick(fresh)
+    return fresh
+
+
+def _changeable(cluster: Cluster) -> dict[str, Any]:
+    """Return what may be changed of a cluster, each option by itself."""
+    options = {f"options.{name}": value for name, value in cluster.options.items()}
+    return {"grade": cluster.grade, "tick_seconds": cluster.tick_seconds, **options}
+
+
+def check_drivable(cluster: Cluster, *, now: datetime) -> None:
+    """Ask a cluster whether all is there that driving it takes; call it outside a transaction.
+
+    :raises Invalid: naming ``grade``, with what is missing.
+    """
+    missing = [found for found in preflight(cluster, now=now) if found.state == "missing"]
+    if missing:
+        more = f" And {len(missing) - 1} more." if len(missing) > 1 else ""
+        raise Invalid(f"{cluster} cannot be driven yet: {missing[0].sentence}{more}", field="grade")
 
 
 def find_cluster(name: str) -> Cluster:
