@@ -20,6 +20,7 @@ from apps.common.statements import preparing_cursor
 from apps.common.text import clean_text
 
 BATCH = 1_000
+RESERVED_NAMES = ("new", "all")
 REQUEST_TICK = "UPDATE backends_cluster SET tick_requested_at = %s WHERE id = %s"
 
 
@@ -48,6 +49,8 @@ def add_cluster(
     :raises Conflict: if the name is taken, be it by one that is archived.
     """
     name = clean_text(name, field="name", max_length=60)
+    if name in RESERVED_NAMES:
+        raise Invalid(f"A cluster cannot be called {name}: a page is.", field="name")
     if kind not in KINDS:
         raise Invalid(f"There is no kind of cluster called {kind}.", field="kind")
     if grade not in Grade.values:

@@ -12,7 +12,6 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
-from django.utils.http import urlencode
 
 from apps.common import show
 from apps.console.people import Viewer, viewer_of
@@ -122,16 +121,24 @@ def _groups(request: HttpRequest, viewer: Viewer) -> tuple[NavGroup, ...]:
 
 def _clusters(request: HttpRequest) -> list[NavEntry]:
     wall = timezone.now()
-    home = reverse("console:overview")
-    return [
-        NavEntry(
-            cluster.name,
-            f"{home}?{urlencode({'cluster': cluster.name})}",
-            note=cluster.get_kind_display(),
-            late=lateness(cluster, wall),
-        )
-        for cluster in clusters_of(request)
-    ]
+    match = request.resolver_match
+    here = match.kwargs.get("name") if match and match.url_name == "cluster" else None
+    every = _entry(request, "All clusters", "clusters", "c")
+    return (
+        []
+        if every is None
+        else [every]
+        + [
+            NavEntry(
+                cluster.name,
+                reverse("console:cluster", args=[cluster.name]),
+                current=cluster.name == here,
+                note=cluster.get_kind_display(),
+                late=lateness(cluster, wall),
+            )
+            for cluster in clusters_of(request)
+        ]
+    )
 
 
 def _docs() -> NavEntry | None:

@@ -261,7 +261,7 @@ def empty_installation(request: HttpRequest) -> dict[str, Any]:
     steps: list[tuple[str, str, bool]] = []
     if viewer.is_admin:
         steps = [
-            ("Add a cluster", reverse("admin:backends_cluster_changelist"), False),
+            ("Add a cluster", reverse("console:cluster-new"), False),
             (
                 "Create a tenant",
                 reverse("admin:tenants_tenant_changelist"),

@@ -5,6 +5,8 @@ from django.urls import URLPattern, path
 
 from apps.console import views_account
 from apps.console.views_actions import Confirm
+from apps.console.views_cluster_changes import AddCluster, ChangeGrade, EditCluster
+from apps.console.views_clusters import ClusterPage, ClustersPage
 from apps.console.views_eviction import EvictionPage
 from apps.console.views_evictions import EvictionsPage
 from apps.console.views_gang import JobWaterfallPage
@@ -75,6 +77,15 @@ urlpatterns: list[URLPattern] = [
     path("evictions/<int:pk>/", EvictionPage.as_view(), name="eviction"),
     path("evictions/<int:pk>.csv", EvictionPage.as_view(form="csv"), name="eviction-csv"),
     path("evictions/<int:pk>.json", EvictionPage.as_view(form="json"), name="eviction-json"),
+    path("clusters/", ClustersPage.as_view(), name="clusters"),
+    path("clusters.csv", ClustersPage.as_view(form="csv"), name="clusters-csv"),
+    path("clusters.json", ClustersPage.as_view(form="json"), name="clusters-json"),
+    path("clusters/new/", AddCluster.as_view(), name="cluster-new"),
+    path("clusters/<slug:name>/", ClusterPage.as_view(), name="cluster"),
+    path("clusters/<slug:name>.csv", ClusterPage.as_view(form="csv"), name="cluster-csv"),
+    path("clusters/<slug:name>.json", ClusterPage.as_view(form="json"), name="cluster-json"),
+    path("clusters/<slug:name>/edit/", EditCluster.as_view(), name="cluster-edit"),
+    path("clusters/<slug:name>/grade/", ChangeGrade.as_view(), name="cluster-grade"),
     path("idle/", IdlePage.as_view(), name="idle"),
     path("idle.csv", IdlePage.as_view(form="csv"), name="idle-csv"),
     path("idle.json", IdlePage.as_view(form="json"), name="idle-json"),

@@ -1,0 +1,153 @@
+"""The forms of a cluster: how it is reached, option by option as its kind names them, and its grade."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from django import forms
+
+from apps.backends.kinds import KINDS, option_fields
+from apps.backends.models import Cluster, Grade
+from apps.backends.port import OptionField
+from apps.common.errors import DomainError
+from apps.console.cluster_facts import GRADES
+from apps.console.views_actions import ReasonForm
+
+PREFIX = "options."
+
+
+class MapField(forms.CharField):
+    """Pairs of names, a line each: ``vision/segmentation = cv``."""
+
+    widget = forms.Textarea(attrs={"rows": 3})
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return pairs as lines."""
+        if isinstance(value, Mapping):
+            return "\n".join(f"{left} = {right}" for left, right in value.items())
+        return value
+
+    def clean(self, value: Any) -> dict[str, str]:
+        """Return the pairs."""
+        pairs: dict[str, str] = {}
+        for number, line in enumerate((super().clean(value) or "").splitlines(), 1):
+            if not line.strip():
+                continue
+            left, sign, right = (part.strip() for part in line.partition("="))
+            if not (left and sign and right):
+                raise forms.ValidationError(f"Line {number} must be such as team = account.")
+            if left in pairs:
+                raise forms.ValidationError(f"Line {number} names {left} a second time.")
+            pairs[left] = right
+        return pairs
+
+
+def _field(option: OptionField, *, known: bool) -> forms.Field:
+    """Return the form's field of an option; ``known``: a secret is set already."""
+    common: dict[str, Any] = {"label": option.label, "required": False, "help_text": option.help}
+    if option.kind == "choice":
+        return forms.ChoiceField(choices=option.choices, initial=option.default, **common)
+    if option.kind == "map":
+        return MapField(**common)
+    shown = {"placeholder": option.default} if option.default else {}
+    if option.secret:
+        kept = " It is set; left empty it stays." if known else ""
+        common["help_text"] = f"{option.help}{kept}"
+        return forms.CharField(widget=forms.PasswordInput(attrs={"autocomplete": "off"}), **common)
+    if option.kind == "number":
+        return forms.IntegerField(widget=forms.NumberInput(attrs=shown), **common)
+    return forms.CharField(widget=forms.TextInput(attrs=shown), max_length=4_096, **common)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Fields under one label."""
+
+    label: str
+    fields: tuple[forms.BoundField, ...]
+
+
+class ClusterForm(forms.Form):
+    """How a cluster is reached; with a ``cluster`` it is changed, and the reason asked for."""
+
+    name = forms.SlugField(
+        max_length=60,
+        help_text="As it is called on every page: letters, digits and hyphens.",
+        error_messages={"invalid": "A name has only letters, digits, hyphens and underscores."},
+    )
+    tick_seconds = forms.IntegerField(
+        initial=2, min_value=1, max_value=86_400, label="Looks every, seconds"
+    )
+
+    def __init__(self, kind: str, *args: Any, cluster: Cluster | None = None, **kw: Any) -> None:
+        super().__init__(*args, **{"label_suffix": "", **kw})
+        self.kind, self.cluster = kind, cluster
+        self.known = {} if cluster is None else cluster.options
+        self.options = option_fields(kind)
+        for option in self.options:
+            name = f"{PREFIX}{option.name}"
+            self.fields[name] = _field(option, known=option.name in self.known)
+            if option.name in self.known and not option.secret:
+                self.initial.setdefault(name, self.known[option.name])
+        if cluster is not None:
+            del self.fields["name"]
+            self.initial.setdefault("tick_seconds", cluster.tick_seconds)
+            self.fields["reason"] = deepcopy(ReasonForm.base_fields["reason"])
+            # Why is asked once it is to be done, not for a mere check.
+            self.fields["reason"].required = "check" not in self.data
+
+    def groups(self) -> list[Group]:
+        """Return the fields as they are shown."""
+        first = [self[name] for name in ("name", "tick_seconds") if name in self.fields]
+        rest = groupby(self.options, key=lambda option: option.group)
+        return [
+            Group("", tuple(first)),
+            *(
+                Group(label, tuple(self[f"{PREFIX}{option.name}"] for option in options))
+                for label, options in rest
+            ),
+        ]
+
+    def options_given(self) -> dict[str, Any]:
+        """Return the options as typed: what is left empty, or as it is anyway, is not among them."""
+        given: dict[str, Any] = {}
+        for option in self.options:
+            value = self.cleaned_data.get(f"{PREFIX}{option.name}")
+            if option.secret and not value and option.name in self.known:
+                given[option.name] = self.known[option.name]
+            elif value not in (None, "", {}) and str(value) != option.default:
+                given[option.name] = value
+        return given
+
+    def trial(self) -> Cluster:
+        """Return the cluster as it would be, unsaved, to be asked what works."""
+        name = self.cluster.name if self.cluster is not None else self.cleaned_data["name"]
+        return Cluster(name=name, kind=self.kind, options=self.options_given())
+
+    def refuse(self, error: DomainError) -> None:
+        """Put a service's refusal where its value was typed."""
+        field = error.field or ""
+        if field not in self.fields and field.startswith(PREFIX):
+            field = PREFIX + field.removeprefix(PREFIX).partition(".")[0]
+        self.add_error(field if field in self.fields else None, error.message)
+
+
+class GradeForm(ReasonForm):
+    """How far a cluster is controlled, and why."""
+
+    grade = forms.ChoiceField(
+        choices=[
+            (value, f"{value}: {GRADES[value][0].lower()}{GRADES[value][1:]}") for value in Grade
+        ],
+        widget=forms.RadioSelect,
+    )
+    anyway = forms.BooleanField(required=False, label="Drive it though something is missing")
+
+    field_order = ("grade", "reason", "anyway")
+
+
+KIND_LABELS = {kind.name: kind.label for kind in KINDS.values()}

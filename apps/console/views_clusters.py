@@ -1,0 +1,264 @@
+"""The clusters there are, and one of them: its health, its nodes, and how far it is controlled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db.models import Count, Q, Sum
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+
+from apps.backends.kinds import preflight
+from apps.backends.models import Cluster, Node, NodeState, Pool
+from apps.common import show
+from apps.console.cluster_facts import (
+    GRADES,
+    Look,
+    abilities_of,
+    finding_rows,
+    findings_words,
+    look_of,
+    milliseconds,
+    node_rows,
+    trouble_of,
+)
+from apps.console.filters import Filter, chips_of
+from apps.console.money_seen import sees_money
+from apps.console.now import blocks_of
+from apps.console.pages import Crumb, Export, Foot, Page, PageInfo
+from apps.console.paging import Key, slice_of
+from apps.console.people import viewer_of
+from apps.console.scope import clusters_of
+from apps.console.stamps import lateness
+from apps.jobs.models import Job
+from apps.jobs.states import WAITING
+from apps.ledger.selectors import Prices, gpus_now
+
+IN_ORDER = (Key("id"),)
+STATE_WORDS = tuple((state.value, state.value) for state in NodeState)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRow:
+    """A cluster as a line of the list."""
+
+    cluster: Cluster
+    url: str
+    nodes: int
+    gpus: int
+    up: int
+    late: str
+
+
+class ClustersPage(Page):
+    """All clusters."""
+
+    key = "clusters"
+    heading = "Clusters"
+    template = "console/clusters.html"
+    scoped = False
+
+    def build(self) -> dict[str, Any]:
+        """Return the template's context."""
+        rows = self.rows()
+        driven = sum(row.cluster.driven for row in rows)
+        return {
+            "answer": f"{show.counted(len(rows), 'cluster')}, {show.whole(driven)} of them driven."
+            if rows
+            else "There is no cluster yet.",
+            "rows": rows,
+            "may": self.viewer.is_admin,
+            "now": timezone.now(),
+        }
+
+    def rows(self) -> list[ClusterRow]:
+        """Return the clusters with what their nodes add up to; two queries."""
+        sums: dict[int, Any] = {
+            row["cluster_id"]: row
+            for row in Node.objects.filter(gone_at__isnull=True)
+            .order_by()
+            .values("cluster_id")
+            .annotate(
+                nodes=Count("name", distinct=True),
+                whole=Sum("gpus"),
+                up=Sum("gpus", filter=Q(state=NodeState.UP)),
+            )
+        }
+        wall = timezone.now()
+        found = []
+        for cluster in self.scope.all_clusters:
+            told = sums.get(cluster.pk, {})
+            found.append(
+                ClusterRow(
+                    cluster,
+                    reverse("console:cluster", args=[cluster.name]),
+                    nodes=told.get("nodes") or 0,
+                    gpus=told.get("whole") or 0,
+                    up=told.get("up") or 0,
+                    late=lateness(cluster, wall),
+                )
+            )
+        return found
+
+    def export(self) -> Export:
+        """Return the same for machines."""
+        columns = ["cluster", "kind", "grade", "nodes", "gpus", "gpus_up", "observed_at"]
+        rows = (
+            [
+                row.cluster.name, row.cluster.kind, row.cluster.grade, row.nodes, row.gpus, row.up,
+                row.cluster.observed_at,
+            ]
+            for row in self.rows()
+        )  # fmt: skip
+        return Export("clusters", columns, rows)
+
+    def crumbs(self) -> tuple[Crumb, ...]:
+        """Return the page alone: it is about all clusters."""
+        return (Crumb(self.heading),)
+
+
+class ClusterPage(Page):
+    """One cluster."""
+
+    key = "cluster"
+    heading = "Cluster"
+    template = "console/cluster.html"
+    scoped = False
+    parameters = frozenset({"pool", "state", "after", "before", "check"})
+
+    cluster: Cluster
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        """Answer with the page or its nodes."""
+        found = next((c for c in clusters_of(request) if c.name == kwargs["name"]), None)
+        if found is None:
+            raise Http404
+        self.cluster = found
+        return super().get(request, **kwargs)
+
+    def narrow(self) -> None:
+        """Make the page be about this cluster alone."""
+        pools = tuple(Pool.objects.filter(cluster=self.cluster).order_by("name"))
+        for pool in pools:
+            pool.cluster = self.cluster
+        self.scope = replace(self.scope, cluster=self.cluster, all_pools=pools)
+        self.now = self.cluster.now()
+
+    def build(self) -> dict[str, Any]:
+        """Return the template's context."""
+        self.narrow()
+        page = slice_of(self.nodes().select_related("pool"), IN_ORDER, self.query)
+        count = self.nodes().count()
+        words = f"{show.whole(len(page.rows))} of {show.counted(count, 'node')}"
+        look = look_of(self.cluster)
+        return {
+            "cluster": self.cluster,
+            "answer": self.answer(look),
+            "context": GRADES[self.cluster.grade],
+            "alerts": trouble_of(self.cluster, self.viewer),
+            "blocks": self.blocks(),
+            "abilities": abilities_of(self.cluster),
+            "look": look,
+            "chips": self.chips(),
+            "rows": node_rows(page.rows, self.viewer),
+            "pager": page.pager(self.query, words, names=("ahead", "behind")),
+            "may": self.viewer.is_admin,
+            "links": self.links(),
+            **self.checked(),
+        }
+
+    def checked(self) -> dict[str, Any]:
+        """Return what a preflight finds, where an admin asks for it: it takes its time."""
+        asked = self.query.one_of("check", ("yes",)) is not None
+        if not asked or not self.viewer.is_admin:
+            return {}
+        found = preflight(self.cluster, now=timezone.now())
+        return {"findings": finding_rows(found), "findings_words": findings_words(found)}
+
+    def answer(self, look: Look | None) -> str:
+        """Return how many GPUs are up, and how long a tick takes."""
+        if self.cluster.first_look_at is None or look is None:
+            return f"{self.cluster.name} has not been looked at yet."
+        rows = Node.objects.filter(cluster=self.cluster, gone_at__isnull=True)
+        sums = rows.aggregate(whole=Sum("gpus"), up=Sum("gpus", filter=Q(state=NodeState.UP)))
+        gpus, up = sums["whole"] or 0, sums["up"] or 0
+        took = milliseconds(look.observe_ms + look.decide_ms)
+        verb = "is" if up == 1 else "are"
+        return f"{show.whole(up)} of {show.counted(gpus, 'GPU')} {verb} up; a tick takes {took}."
+
+    def blocks(self) -> list[Any]:
+        """Return the state bars of the pools."""
+        if self.cluster.first_look_at is None:
+            return []
+        pools = self.scope.all_pools
+        found = gpus_now(self.cluster, pools=pools, prices=Prices(pools))
+        rows = Job.objects.filter(cluster=self.cluster, state__in=sorted(WAITING)).order_by()
+        waiting = dict(rows.values_list("pool_id").annotate(Count("pk")))
+        now_of = [(self.cluster, one) for one in found]
+        return blocks_of(now_of, waiting, money=sees_money(self.viewer), url_of={})
+
+    def nodes(self) -> Any:
+        """Return the nodes asked for."""
+        rows = Node.objects.filter(cluster=self.cluster, gone_at__isnull=True)
+        pool = self.query.one_of("pool", [pool.name for pool in self.scope.all_pools])
+        state = self.query.one_of("state", NodeState.values)
+        if pool is not None:
+            rows = rows.filter(pool__name=pool)
+        return rows if state is None else rows.filter(state=state)
+
+    def chips(self) -> Any:
+        """Return the filters of the nodes."""
+        names = tuple((pool.name, pool.name) for pool in self.scope.all_pools)
+        pools = Filter("pool", "pool", names if len(names) > 1 else ())
+        return chips_of(self.query, [Filter("state", "state", STATE_WORDS), pools])
+
+    def links(self) -> list[tuple[str, str]]:
+        """Return the pages about this cluster."""
+        views = [("Overview", "overview"), ("Queue", "queue"), ("Waterfall", "waterfall")]
+        if self.viewer.is_lead:
+            views.append(("Idle cost", "idle"))
+        query = urlencode({"cluster": self.cluster.name})
+        return [(text, f"{reverse(f'console:{view}')}?{query}") for text, view in views]
+
+    def info(self, **changes: Any) -> PageInfo:
+        """Return what base.html says around a cluster."""
+        about = f"{self.cluster.name} · {self.cluster.get_kind_display()} · {self.cluster.grade}"
+        return super().info(title=f"{self.cluster.name} · Cluster", heading=about, **changes)
+
+    def crumbs(self) -> tuple[Crumb, ...]:
+        """Return the list, and this."""
+        return (Crumb("Clusters", reverse("console:clusters")), Crumb(self.cluster.name))
+
+    def foot(self, of: str = "") -> Foot:
+        """Return the end of the page."""
+        return super().foot("of the nodes")
+
+    def export(self) -> Export:
+        """Return the nodes asked for, for machines."""
+        self.narrow()
+        columns = [
+            "node", "pool", "gpus", "foreign_gpus", "state", "state_since", "state_reason", "rack",
+        ]  # fmt: skip
+        return Export(f"{self.cluster.name}-nodes", columns, self.node_lines())
+
+    def node_lines(self) -> Iterator[list[Any]]:
+        """Return a line for each node."""
+        for node in self.nodes().select_related("pool").order_by("id").iterator(2_000):
+            yield [
+                node.name, node.pool.name, node.gpus, node.foreign_gpus, node.state,
+                node.state_since, node.state_reason, node.rack,
+            ]  # fmt: skip
+
+
+def cluster_or_404(request: HttpRequest, name: str) -> Cluster:
+    """Return a cluster in use, all of it."""
+    viewer_of(request)
+    cluster = Cluster.objects.filter(name=name, archived_at__isnull=True).first()
+    if cluster is None:
+        raise Http404
+    return cluster
