@@ -9,15 +9,17 @@ from itertools import groupby
 from typing import Any
 
 from django import forms
+from django.utils.html import format_html
 
 from apps.backends.kinds import KINDS, option_fields
 from apps.backends.models import Cluster, Grade
 from apps.backends.port import OptionField
 from apps.common.errors import DomainError
 from apps.console.cluster_facts import GRADES
-from apps.console.views_actions import ReasonForm
+from apps.console.views_actions import LONGEST, SHORTEST, ReasonForm
 
 PREFIX = "options."
+WHY = f"{SHORTEST} to {LONGEST} characters; it is kept with the change."
 
 
 class MapField(forms.CharField):
@@ -97,6 +99,7 @@ class ClusterForm(forms.Form):
             del self.fields["name"]
             self.initial.setdefault("tick_seconds", cluster.tick_seconds)
             self.fields["reason"] = deepcopy(ReasonForm.base_fields["reason"])
+            self.fields["reason"].help_text = WHY
             # Why is asked once it is to be done, not for a mere check.
             self.fields["reason"].required = "check" not in self.data
 
@@ -141,13 +144,18 @@ class GradeForm(ReasonForm):
 
     grade = forms.ChoiceField(
         choices=[
-            (value, f"{value}: {GRADES[value][0].lower()}{GRADES[value][1:]}") for value in Grade
+            (grade, format_html('{}<span class="second">{}</span>', grade.label, GRADES[grade]))
+            for grade in Grade
         ],
         widget=forms.RadioSelect,
     )
     anyway = forms.BooleanField(required=False, label="Drive it though something is missing")
 
     field_order = ("grade", "reason", "anyway")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].help_text = WHY
 
 
 KIND_LABELS = {kind.name: kind.label for kind in KINDS.values()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -18,7 +19,7 @@ from tests.slurm.stage import Stage, now
 NAMES = [
     "commands", "service_user", "version", "folder", "slurmctld", "clock", "partition", "gpus",
     "accounting", "submission", "requeue_exit", "kill_wait", "cred_expire", "private_data",
-    "priority",
+    "priority", "cost",
 ]  # fmt: skip
 
 
@@ -31,13 +32,27 @@ def test_all_is_well_and_nothing_is_left_behind(lab: Lab) -> None:
     told = preflight(Stage(lab).cluster, now=now())
 
     assert [one.name for one in told] == NAMES
-    others = [one for one in told if one.name not in ("service_user", "version")]
+    others = [one for one in told if one.name not in ("service_user", "version", "cost")]
     assert {one.state for one in others} == {"ok"}, others
     assert all(one.command == "" for one in others)
     # Only here are we root.
     (user,) = [one for one in told if one.name == "service_user"]
     assert user.state == ("warning" if os.geteuid() == 0 else "ok")
     assert lab.jobs() == []
+
+
+def test_what_slurmctld_does_for_us_is_as_it_counts_itself(lab: Lab) -> None:
+    preflight(Stage(lab).cluster, now=now())
+
+    told = found(lab)["cost"].sentence
+
+    matched = re.fullmatch(
+        r"slurmctld has worked (\d+\.\d\d) s a minute for (\w+): ([\d,]+) requests in the"
+        r" [\d,]+ min that it counts \(sdiag\)\.( Look less often.*)?",
+        told,
+    )
+    assert matched, told
+    assert int(matched[3].replace(",", "")) >= 10
 
 
 def test_a_partition_that_is_misspelt_is_named_with_those_there_are(lab: Lab) -> None:

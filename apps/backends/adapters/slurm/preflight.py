@@ -14,7 +14,7 @@ from time import perf_counter
 from apps.backends.adapters.slurm import verdicts
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.runner import Answer, Runner
-from apps.backends.adapters.slurm.text import config_of, fields_of, nodes_in
+from apps.backends.adapters.slurm.text import config_of, fields_of, nodes_in, work_for
 from apps.backends.models import Cluster
 from apps.backends.port import BackendError, Finding
 from apps.common.time import MICROSECOND, to_us
@@ -67,7 +67,17 @@ class _Preflight:
         found += self._accounting(settings)
         found += self._submission()
         found += verdicts.manners(settings, self._user, operator=self._operator)
+        found += self._cost()
         return found
+
+    def _cost(self) -> list[Finding]:
+        """Return what slurmctld has had to do for the service user, as it counts itself."""
+        try:
+            answer = self._ask("sdiag")
+        except BackendError:
+            return []
+        work = work_for(answer.out, self._user)
+        return [] if answer.code or work is None else [verdicts.cost(self._user, work)]
 
     def _ask(self, *command: str) -> Answer:
         return self._runner.read(command)[0]

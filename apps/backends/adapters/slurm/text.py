@@ -14,6 +14,10 @@ GRES = re.compile(r"gpu(?::([^:(),]+))?:(\d+)(?:\([^)]*\))?")
 REASON = re.compile(r" Reason=(.*?)(?: \[([^\[\]@]*)@(\d+)\])?(?: Comment=.*)?$")
 CONFIG = re.compile(r"^(\S+)\s*= (.*?)\s*$", re.MULTILINE)
 
+SDIAG_AT = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
+SDIAG_SINCE = re.compile(r"^Data since .*\((\d+)\)$", re.MULTILINE)
+SDIAG_USERS = "Remote Procedure Call statistics by user"
+
 LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
@@ -240,3 +244,22 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
             user=parts[12],
             reason="" if parts[13] == "None" else parts[13],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What slurmctld did for one user over some seconds, in requests and microseconds."""
+
+    seconds: int
+    requests: int
+    microseconds: int
+
+
+def work_for(text: str, user: str) -> Work | None:
+    """Return what ``sdiag`` counts for a user; None: it tells nothing of them."""
+    at, since = SDIAG_AT.search(text), SDIAG_SINCE.search(text)
+    row = rf"^\s+{re.escape(user)}\s+\(\s*\d+\) count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)"
+    counted = re.search(row, text.partition(SDIAG_USERS)[2], re.MULTILINE)
+    if at is None or since is None or counted is None:
+        return None
+    return Work(max(1, int(at[1]) - int(since[1])), int(counted[1]), int(counted[2]))

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from apps.backends.adapters.slurm.look import SAME_CLOCK_SECONDS
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import CHECKPOINTED
-from apps.backends.adapters.slurm.text import NodeText
+from apps.backends.adapters.slurm.text import NodeText, Work
 from apps.backends.port import Finding
 
 TRIED = ("22.05",)
 SLOW_KILL_SECONDS = 30
+MOST_WORK_SECONDS = 1.0
 SLOW_RETURN_SECONDS = 60
 # The default of cred_expire where AuthInfo does not name it.
 CRED_EXPIRE = 120
@@ -205,6 +206,18 @@ def submission(said: str, account: str, options: Options, user: str, tried: str)
         command = f"sacctmgr -i add user {spelled} account={shlex.quote(account or 'NAME')}"
     told = f"Slurm would refuse a job of 1 GPU{where}: {said.rstrip('.')}."
     return Finding("submission", "missing", told, command)
+
+
+def cost(user: str, work: Work) -> Finding:
+    """Return how much of slurmctld's time the service user's questions take, as it counts itself."""
+    minute = work.microseconds / work.seconds * 60 / 1_000_000
+    said = (
+        f"slurmctld has worked {minute:.2f} s a minute for {user}: {work.requests:,} requests in the"
+        f" {work.seconds // 60:,} min that it counts (sdiag)."
+    )
+    if minute <= MOST_WORK_SECONDS:
+        return Finding("cost", "ok", said)
+    return Finding("cost", "warning", f"{said} Look less often: raise the seconds between looks.")
 
 
 def seconds_in(text: str, default: int) -> int:
