@@ -23,7 +23,8 @@ class Kind:
 
     ``world`` is the module with the hands on a simulated world; empty: the cluster is real.
     ``options`` checks a cluster's options, as ``module:callable``; empty: it needs none.
-    ``fields`` names the options as a form asks for them, ``preflight`` looks what works.
+    ``fields`` names the options as a form asks for them, ``preflight`` looks what works,
+    and ``workload`` names what of a job's workload a form asks for.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Kind:
     options: str = ""
     fields: str = ""
     preflight: str = ""
+    workload: str = ""
 
 
 KINDS = {
@@ -52,6 +54,7 @@ KINDS = {
             options="apps.backends.adapters.slurm:check_options",
             fields="apps.backends.adapters.slurm:OPTION_FIELDS",
             preflight="apps.backends.adapters.slurm:preflight",
+            workload="apps.backends.adapters.slurm:WORKLOAD_FIELDS",
         ),
     )
 }
@@ -79,6 +82,12 @@ def backend_of(cluster: Cluster) -> Backend:
 def option_fields(kind: str) -> tuple[OptionField, ...]:
     """Return the options of a kind, as a form asks for them."""
     path = KINDS[kind].fields
+    return cast("tuple[OptionField, ...]", _named(path)) if path else ()
+
+
+def workload_fields(kind: str) -> tuple[OptionField, ...]:
+    """Return what a job on a kind of cluster is asked for, beside what all jobs have."""
+    path = KINDS[kind].workload
     return cast("tuple[OptionField, ...]", _named(path)) if path else ()
 
 

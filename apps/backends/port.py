@@ -163,7 +163,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    """An option of a kind of cluster as a form asks for it; ``kind`` is text, number, choice or map.
+    """An option of a kind of cluster, or of a workload, as a form asks for it; ``kind`` is text, lines, number, choice or map.
 
     A map is pairs of names; ``default`` empty: what the help says. A ``secret`` is never shown.
     """

@@ -30,6 +30,7 @@ urlpatterns = [
     path("", include("apps.console.urls")),
 ]
 
+handler400 = "apps.console.errors.not_understood"
 handler403 = "apps.console.errors.forbidden"
 handler404 = "apps.console.errors.not_found"
 handler500 = "apps.console.errors.broken"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,56 +12,13 @@ from django.utils.html import format_html
 
 from apps.backends.kinds import KINDS, option_fields
 from apps.backends.models import Cluster, Grade
-from apps.backends.port import OptionField
 from apps.common.errors import DomainError
 from apps.console.cluster_facts import GRADES
+from apps.console.option_fields import field_of
 from apps.console.views_actions import LONGEST, SHORTEST, ReasonForm
 
 PREFIX = "options."
 WHY = f"{SHORTEST} to {LONGEST} characters; it is kept with the change."
-
-
-class MapField(forms.CharField):
-    """Pairs of names, a line each: ``vision/segmentation = cv``."""
-
-    widget = forms.Textarea(attrs={"rows": 3})
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return pairs as lines."""
-        if isinstance(value, Mapping):
-            return "\n".join(f"{left} = {right}" for left, right in value.items())
-        return value
-
-    def clean(self, value: Any) -> dict[str, str]:
-        """Return the pairs."""
-        pairs: dict[str, str] = {}
-        for number, line in enumerate((super().clean(value) or "").splitlines(), 1):
-            if not line.strip():
-                continue
-            left, sign, right = (part.strip() for part in line.partition("="))
-            if not (left and sign and right):
-                raise forms.ValidationError(f"Line {number} must be such as team = account.")
-            if left in pairs:
-                raise forms.ValidationError(f"Line {number} names {left} a second time.")
-            pairs[left] = right
-        return pairs
-
-
-def _field(option: OptionField, *, known: bool) -> forms.Field:
-    """Return the form's field of an option; ``known``: a secret is set already."""
-    common: dict[str, Any] = {"label": option.label, "required": False, "help_text": option.help}
-    if option.kind == "choice":
-        return forms.ChoiceField(choices=option.choices, initial=option.default, **common)
-    if option.kind == "map":
-        return MapField(**common)
-    shown = {"placeholder": option.default} if option.default else {}
-    if option.secret:
-        kept = " It is set; left empty it stays." if known else ""
-        common["help_text"] = f"{option.help}{kept}"
-        return forms.CharField(widget=forms.PasswordInput(attrs={"autocomplete": "off"}), **common)
-    if option.kind == "number":
-        return forms.IntegerField(widget=forms.NumberInput(attrs=shown), **common)
-    return forms.CharField(widget=forms.TextInput(attrs=shown), max_length=4_096, **common)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +48,7 @@ class ClusterForm(forms.Form):
         self.options = option_fields(kind)
         for option in self.options:
             name = f"{PREFIX}{option.name}"
-            self.fields[name] = _field(option, known=option.name in self.known)
+            self.fields[name] = field_of(option, known=option.name in self.known)
             if option.name in self.known and not option.secret:
                 self.initial.setdefault(name, self.known[option.name])
         if cluster is not None:

@@ -14,11 +14,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views import View
 
+from apps.backends.kinds import KINDS, workload_fields
 from apps.backends.models import Pool
 from apps.backends.services import request_tick
 from apps.common import show
 from apps.common.errors import DomainError, Invalid
 from apps.console.money_seen import sees_money
+from apps.console.option_fields import field_of
 from apps.console.pages import Crumb, PageInfo, empty_installation
 from apps.console.people import Viewer, viewer_of
 from apps.console.query import DURATION, SECONDS
@@ -109,6 +111,10 @@ class SubmitForm(forms.Form):
         self._choose("pool", pools.order_by("cluster__name", "name"))
         self._choose("priority_class", PriorityClass.objects.all())
         self.fields["key"].initial = uuid.uuid4().hex
+        self.kinds = set(pools.values_list("cluster__kind", flat=True))
+        for kind in sorted(self.kinds):
+            for option in workload_fields(kind):
+                self.fields[option.name] = field_of(option)
 
     def _choose(self, field: str, rows: Any) -> None:
         choice = self.fields[field]
@@ -119,15 +125,21 @@ class SubmitForm(forms.Form):
         """Return some fields, for a template."""
         return [self[name] for name in names]
 
+    def workloads(self) -> list[tuple[str, list[forms.BoundField]]]:
+        """Return what is asked for by kind of cluster, under the kind's name."""
+        asked = [(KINDS[kind].label, workload_fields(kind)) for kind in sorted(self.kinds)]
+        return [
+            (label, [self[field.name] for field in fields]) for label, fields in asked if fields
+        ]
+
     def spec(self) -> JobSpec:
         """Return what the form asks of the service."""
         asked = self.cleaned_data
         pool: Pool = asked["pool"]
-        workload: dict[str, Any] = {}
+        names = [field.name for field in workload_fields(pool.cluster.kind)]
         if pool.cluster.kind == "simulator":
-            workload = {
-                name: asked[name] for name in self.SIMULATED if asked.get(name) not in (None, "")
-            }
+            names = list(self.SIMULATED)
+        workload = {name: asked[name] for name in names if asked.get(name) not in (None, "")}
         return JobSpec(
             tenant=asked["tenant"],
             cluster=pool.cluster,
@@ -199,6 +211,7 @@ class Submit(LoginRequiredMixin, View):
 
     def _initial(self, request: HttpRequest) -> dict[str, Any]:
         names = [*SubmitForm.BASICS, *SubmitForm.SHAPE, *SubmitForm.ORDER, *SubmitForm.SIMULATED]
+        names += [option.name for kind in KINDS for option in workload_fields(kind)]
         return {name: request.GET[name] for name in names if name in request.GET}
 
     def _page(
@@ -212,17 +225,17 @@ class Submit(LoginRequiredMixin, View):
         if not pools.queryset.exists():  # type: ignore[attr-defined]  # a ModelChoiceField
             return render(request, "console/empty.html", empty_installation(request))
         crumbs = (Crumb("Queue", reverse("console:queue")), Crumb("Submit a job"))
-        kinds = set(pools.queryset.values_list("cluster__kind", flat=True))  # type: ignore[attr-defined]  # likewise
         context = {
             "page": PageInfo("submit", "Submit a job", "Submit a job", crumbs),
             "form": form,
             "panel": panel,
             "may": tenants.queryset.exists(),  # type: ignore[attr-defined]  # likewise
-            "simulated": "simulator" in kinds,
+            "simulated": "simulator" in form.kinds,
             "basics": form.parts(form.BASICS),
             "shape": form.parts(form.SHAPE),
             "order": form.parts(form.ORDER),
             "simulation": form.parts(form.SIMULATED),
+            "workloads": form.workloads(),
         }
         return render(request, "console/submit.html", context, status=status)
 

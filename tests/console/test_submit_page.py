@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from django.contrib.messages import get_messages
 from django.test import Client
+from django.utils import timezone
+from django.utils.http import urlencode
 
+from apps.backends.models import Pool
+from apps.backends.services import add_cluster
 from apps.jobs.models import Job
 
 AsUser = Callable[[str], Client]
@@ -168,3 +172,62 @@ def test_a_preview_of_what_never_fits_says_so(as_user: AsUser, typed: dict[str, 
     assert "It would never start." in html
     assert "Never fits: needs" in html
     assert "no instant is in sight" in html
+
+
+class TestOnSlurm:
+    """What a job runs on a Slurm cluster is asked for in the form."""
+
+    SCRIPT = "#!/bin/bash\r\ntrap 'exit 75' USR1\r\nsleep 9 & wait\r\n"
+
+    @pytest.fixture
+    def slurm(self, typed: dict[str, Any]) -> dict[str, Any]:
+        cluster = add_cluster("boreas", kind="slurm", grade="drive", now=timezone.now())
+        pool = Pool.objects.create(cluster=cluster, name="h100")
+        run = {"script": self.SCRIPT, "checkpoint_signal": "USR1", "cpus_per_member": "4"}
+        return typed | run | {"pool": pool.pk, "topology": ""}
+
+    def test_a_script_is_kept_as_a_shell_reads_it(
+        self, as_user: AsUser, slurm: dict[str, Any]
+    ) -> None:
+        answer = as_user("bob").post("/jobs/new/", slurm)
+
+        job = Job.objects.get()
+        assert answer["Location"] == f"/jobs/{job.pk}/"
+        assert job.workload["script"] == self.SCRIPT.replace("\r", "")
+        assert job.workload["checkpoint_signal"] == "USR1"
+        assert job.workload["cpus_per_member"] == 4
+        assert "runtime" not in job.workload
+
+    @pytest.mark.parametrize(
+        ("field", "value", "said"),
+        [
+            ("script", "", "must say what the job runs"),
+            ("script", "sleep 9", "must start with #!"),
+            ("script", "#!/bin/sh\r\n#SBATCH -N 2", "has an #SBATCH line (line 2)"),
+            ("script", "#!/bin/sh\n" + "#" * 300_000, "must be at most 256 KiB"),
+            ("checkpoint_signal", "KILL", "KILL"),
+            ("directory", "here", "must be a whole path"),
+            ("cpus_per_member", "0", "must be from 1 to"),
+        ],
+    )
+    def test_what_cannot_run_is_refused_under_its_field(
+        self, as_user: AsUser, slurm: dict[str, Any], field: str, value: str, said: str
+    ) -> None:
+        answer = as_user("bob").post("/jobs/new/", slurm | {field: value})
+
+        assert answer.status_code == 422
+        assert said in str(answer.context["form"].errors[field])
+        assert not Job.objects.exists()
+
+    def test_a_script_of_5_mib_gets_a_sentence(
+        self, as_user: AsUser, slurm: dict[str, Any]
+    ) -> None:
+        body = urlencode(slurm | {"script": "#!/bin/sh\n" + "#" * 5 * 2**20})
+
+        answer = as_user("bob").post(
+            "/jobs/new/", body, content_type="application/x-www-form-urlencoded"
+        )
+
+        assert answer.status_code == 413
+        assert "more than one form may send" in answer.content.decode()
+        assert not Job.objects.exists()

@@ -1,8 +1,9 @@
-"""The options of a Slurm cluster as a form asks for them, in the words of docs/SLURM.md."""
+"""The options of a Slurm cluster, and of its jobs, as forms ask for them, in the words of docs/SLURM.md."""
 
 from __future__ import annotations
 
 from apps.backends.adapters.slurm.options import READ, Options
+from apps.backends.adapters.slurm.workload import SIGNALS
 from apps.backends.port import OptionField
 
 REACH = "How it is reached"
@@ -50,6 +51,21 @@ OPTION_FIELDS = (
         "settle_seconds", "Settle, seconds", "Nothing is launched so long after slurmctld started.",
         kind="number", group=TIMES,
     ),
+)  # fmt: skip
+
+WORKLOAD_FIELDS = (
+    OptionField(
+        "script", "Script", "lines",
+        "Run once, on the first node; srun in it runs a command once a member.",
+    ),
+    OptionField(
+        "checkpoint_signal", "Checkpoint signal", "choice",
+        "What the script traps to save its work and exit 75.",
+        choices=(("", "none: it cannot save its work"), *((name, name) for name in SIGNALS)),
+    ),
+    OptionField("cpus_per_member", "CPUs per member", "number", default="1"),
+    OptionField("memory_mib_per_member", "Memory per member, MiB", "number"),
+    OptionField("directory", "Folder", help="Where it starts; empty: as the cluster is set up."),
 )  # fmt: skip
 
 assert {field.name for field in OPTION_FIELDS} == set(READ)  # noqa: S101  an option nobody could type
