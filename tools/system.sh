@@ -13,7 +13,7 @@ has_fonts() { fc-list 2>/dev/null | grep -qi dejavu; }
 case "$legs" in *\ postgres\ *|*\ faults\ *|*\ project\ *|*\ bench\ *) need postgresql has_postgres ;; esac
 case "$legs" in *\ unit\ *|*\ postgres\ *|*\ faults\ *|*\ project\ *|*\ bench\ *)
     need redis-server command -v redis-server ;; esac
-case "$legs" in *\ browser\ *)
+case "$legs" in *\ browser\ *|*\ slurm\ *)
     need chromium command -v chromium
     need curl command -v curl
     need 'fonts-dejavu-core fontconfig' has_fonts ;; esac

@@ -35,7 +35,7 @@ one() {
         browser) DJANGO_ALLOW_ASYNC_UNSAFE=true run $python -m pytest tests/browser ;;
         faults) run $python -m pytest tests/faults ;;
         project) run $python -m pytest tests/project ;;
-        slurm) run $python -m pytest tests/slurm ;;
+        slurm) DJANGO_ALLOW_ASYNC_UNSAFE=true run $python -m pytest tests/slurm ;;
     esac
 }
 
