@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -163,6 +163,17 @@ class Lab:
         if forget:
             shutil.rmtree(self.dir / "state")
             shutil.move(self.dir / "kept", self.dir / "state")
+
+    @contextlib.contextmanager
+    def frozen_controller(self) -> Iterator[None]:
+        """Have slurmctld answer nobody for as long as this lasts, as if its machine swapped."""
+        process = self._running["slurmctld"]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+            self.wait(self._answers, "slurmctld to answer again")
 
     def remember(self) -> None:
         """Keep slurmctld's state as it is on disk now, for ``kill_controller(forget=True)``."""
