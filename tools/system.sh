@@ -17,7 +17,7 @@ case "$legs" in *\ browser\ *|*\ slurm\ *)
     need chromium command -v chromium
     need curl command -v curl
     need 'fonts-dejavu-core fontconfig' has_fonts ;; esac
-case "$legs" in *\ slurm\ *)
+case "$legs" in *\ slurm*)
     for daemon in munged:munge slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd \
         mariadbd:mariadb-server sshd:openssh-server; do
         need "${daemon#*:}" test -x "/usr/sbin/${daemon%:*}"

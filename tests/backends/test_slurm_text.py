@@ -95,6 +95,7 @@ def test_commas_in_brackets_end_nothing():
         ("gpu:h100:8(S:0-1),gpu:a100:4(IDX:0,2-3)", {"h100": 8, "a100": 4}),
         ("gpu:1g.10gb:7,gpu:3g.40gb:1", {"1g.10gb": 7, "3g.40gb": 1}),
         ("gres:gpu:2", {"gpu": 2}),
+        ("gres/gpu:h100:8,gres/gpu:a100:2", {"h100": 8, "a100": 2}),  # as 24.11 has it
         ("gpu:h100:0(IDX:N/A)", {"h100": 0}),
         ("license:3,shard:8", {}),
         ("(null)", {}),

@@ -15,7 +15,7 @@ from apps.backends.adapters.slurm import SlurmBackend
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster, Grade
 from apps.backends.port import LaunchRequest, Observation, SeenAttempt
-from tests.labs.slurm.lab import Lab
+from tests.labs.slurm.lab import BIN, Lab
 
 PATIENCE = 30.0
 POOL, GPUS = "h100", 8
@@ -32,7 +32,9 @@ STUBBORN = {
 
 def options_of(lab: Lab, **changes: Any) -> dict[str, Any]:
     """Return the options of a cluster that is the lab."""
-    settled = {"settle_seconds": 0, "partition": "main"}
+    settled: dict[str, Any] = {"settle_seconds": 0, "partition": "main"}
+    if BIN:
+        settled["bin"] = BIN
     return {"conf": str(lab.conf), "directory": str(lab.dir / "jobs"), **settled, **changes}
 
 

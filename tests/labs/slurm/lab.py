@@ -29,7 +29,9 @@ from tests.services import die_with_parent
 
 PATIENCE = 30.0
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch", "squeue", "scancel", "sinfo")
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+# Where another Slurm than this system's is to be the lab's.
+BIN = os.environ.get("LAB_SLURM_BIN", "")
+PATH = ":".join(filter(None, [BIN, "/usr/sbin:/usr/bin:/sbin:/bin"]))
 
 
 class LabMissing(RuntimeError):
@@ -179,7 +181,9 @@ class Lab:
         """Keep slurmctld's state as it is on disk now, for ``kill_controller(forget=True)``."""
         self.settle()
         shutil.rmtree(self.dir / "kept", ignore_errors=True)
-        shutil.copytree(self.dir / "state", self.dir / "kept")
+        # What is being written is not in force yet.
+        unfinished = shutil.ignore_patterns("*.new")
+        shutil.copytree(self.dir / "state", self.dir / "kept", ignore=unfinished)
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""
@@ -247,12 +251,16 @@ class Lab:
 
         ``user``: as somebody else, where we are root.
         """
-        before = []
+        before, env = [], self.env
         if user is not None and os.geteuid() == 0:
-            group = pwd.getpwnam(user).pw_gid
-            before = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
+            who = pwd.getpwnam(user)
+            if BIN:
+                # Root alone may change its root; who it then is, chroot itself sees to.
+                env = env | {"LAB_USER": f"{who.pw_uid}:{who.pw_gid}"}
+            else:
+                before = ["setpriv", f"--reuid={user}", f"--regid={who.pw_gid}", "--clear-groups"]
         done = subprocess.run(
-            [*before, *command], input=stdin, env=self.env, capture_output=True, text=True,
+            [*before, *command], input=stdin, env=env, capture_output=True, text=True,
             timeout=patience, check=False, cwd=self.dir / "jobs" if self.conf.exists() else "/",
         )  # fmt: skip
         if done.returncode:

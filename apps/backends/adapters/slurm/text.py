@@ -10,7 +10,7 @@ from apps.backends.port import BackendError
 
 MOST_NODES = 65_536
 FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z/:_]*)=")
-GRES = re.compile(r"gpu(?::([^:(),]+))?:(\d+)(?:\([^)]*\))?")
+GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:(),]+))?:(\d+)(?:\([^)]*\))?")
 REASON = re.compile(r" Reason=(.*?)(?: \[([^\[\]@]*)@(\d+)\])?(?: Comment=.*)?$")
 CONFIG = re.compile(r"^(\S+)\s*= (.*?)\s*$", re.MULTILINE)
 
@@ -124,7 +124,7 @@ def gpus_in(gres: str) -> dict[str, int]:
     """Return the GPUs in a GRES string, by type; those without a type are called ``gpu``."""
     found: dict[str, int] = {}
     for part in re.split(r",(?![^(]*\))", gres):
-        match = GRES.fullmatch(part.strip().removeprefix("gres:"))
+        match = GRES.fullmatch(part.strip())
         if match:
             name = match[1] or "gpu"
             found[name] = found.get(name, 0) + int(match[2])

@@ -11,7 +11,7 @@ from apps.backends.adapters.slurm.own import CHECKPOINTED
 from apps.backends.adapters.slurm.text import NodeText, Work
 from apps.backends.port import Finding
 
-TRIED = ("22.05",)
+TRIED = ("22.05", "24.11")
 SLOW_KILL_SECONDS = 30
 MOST_WORK_SECONDS = 1.0
 SLOW_RETURN_SECONDS = 60
