@@ -9,6 +9,7 @@ from apps.api.clusters import Clusters
 from apps.api.docs import Docs, Document
 from apps.api.endpoints import Nowhere
 from apps.api.evictions import Evictions
+from apps.api.history import HistoryImports
 from apps.api.jobs import Jobs
 from apps.api.me import Me, Tokens
 from apps.api.queues import Queues
@@ -26,6 +27,11 @@ router.register("tokens", Tokens, basename="token")
 
 v1 = [
     *router.urls,
+    re_path(
+        r"^clusters/(?P<name>[^/]+)/history/?$",
+        HistoryImports.as_view({"get": "list", "post": "create"}),
+        name="history",
+    ),
     re_path(r"^me/?$", Me.as_view({"get": "show"}), name="me"),
     re_path(r"^usage/?$", UsageReport.as_view({"get": "show"}), name="usage"),
 ]

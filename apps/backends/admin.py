@@ -13,7 +13,15 @@ from apps.backends.models import Cluster, Node, Pool
 from apps.backends.services import request_tick
 from apps.common.readonly import ReadOnly, ReadOnlyAdmin
 
-SEEN = ("first_look_at", "observed_at", "trouble", "lease_holder", "lease_fence", "lease_until")
+SEEN = (
+    "first_look_at",
+    "history_from",
+    "observed_at",
+    "trouble",
+    "lease_holder",
+    "lease_fence",
+    "lease_until",
+)
 
 
 @admin.register(Cluster)

@@ -40,6 +40,8 @@ class Cluster(models.Model):
     tick_seconds = models.PositiveIntegerField(default=2, validators=[MinValueValidator(1)])
     # Before the first look a cluster is not observed, outside every sum.
     first_look_at = models.DateTimeField(null=True, blank=True)
+    # Its past was imported from here on, up to the first look.
+    history_from = models.DateTimeField(null=True, blank=True)
     observed_at = models.DateTimeField(null=True, blank=True)
     cursor = models.TextField(blank=True, help_text="Where the next observation resumes.")
     trouble = models.TextField(blank=True, help_text="Why the last tick failed; empty: it did not.")
@@ -79,6 +81,11 @@ class Cluster(models.Model):
     def driven(self) -> bool:
         """Return whether Rollcall starts and stops what is on it; else it only looks on."""
         return self.grade == Grade.DRIVE
+
+    @property
+    def known_from(self) -> datetime | None:
+        """Return the instant from which on the ledger knows it; None: it was never looked at."""
+        return self.history_from or self.first_look_at
 
     def now(self) -> datetime:
         """Return this cluster's time: its virtual clock, or wall time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from apps.common.errors import DomainError
 
@@ -106,6 +106,19 @@ class Observation:
     attempts: Sequence[SeenAttempt]
     foreign: Sequence[ForeignWork] | None = None
     cost_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Runs that are over, of work that was submitted to the cluster itself and of ours.
+
+    ``own``: the uid of the attempt of ours that a run seems to be, by its ref. ``left_out``: how
+    many that ended within the range are none of the ledger's business, by why.
+    """
+
+    works: Sequence[ForeignWork]
+    own: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +226,11 @@ class Backend(Protocol):
 
     def utilisation(self, *, now: datetime) -> Sequence[Sample]:
         """Return the newest sample of each running attempt."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """What a kind of cluster offers beside, if it ``can`` do "history"."""
+
+    def history(self, since: datetime, until: datetime, *, now: datetime) -> History:
+        """Return every run that is over by now and ran, if only for a moment, within a range."""

@@ -78,7 +78,7 @@ class IdlePage(Page):
             start = ranges.parse_day(first, "from") if first is not None else None
             return ranges.period(self.asked, now_us=now_us, zone=zone, start=start)
         week = ranges.period("week", now_us=now_us, zone=zone)
-        looks = [c.first_look_at for c in self.scope.clusters if c.first_look_at is not None]
+        looks = [c.known_from for c in self.scope.clusters if c.known_from is not None]
         if looks and to_us(min(looks)) >= week.until_us:  # nothing to look back at yet
             today = ranges.day_of(now_us, zone)
             return ranges.period("day", now_us=now_us, zone=zone, start=today)

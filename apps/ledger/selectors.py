@@ -356,9 +356,10 @@ def held_idle_longest(
 
 def _observed(cluster: Cluster, since_us: int, until_us: int) -> tuple[int, int]:
     """Return what of a range was observed; empty: the end is not after the start."""
-    if cluster.first_look_at is None:
+    known_from = cluster.known_from
+    if known_from is None:
         return since_us, since_us
-    return max(since_us, to_us(cluster.first_look_at)), min(until_us, observed_until(cluster))
+    return max(since_us, to_us(known_from)), min(until_us, observed_until(cluster))
 
 
 def _entries(

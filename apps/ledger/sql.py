@@ -61,6 +61,11 @@ ADD_INTERVAL = f"""
     INSERT INTO ledger_interval ({", ".join(INTERVAL_COLUMNS)})
     VALUES ({placeholders(len(INTERVAL_COLUMNS))})
 """  # noqa: S608  names of our own
+ADD_PAST = f"""
+    INSERT INTO ledger_interval ({", ".join(INTERVAL_COLUMNS)}, end_us)
+    VALUES ({placeholders(len(INTERVAL_COLUMNS) + 1)})
+"""  # noqa: S608  names of our own
+"""One that is closed already."""
 ADD_ROLLUP = """
     INSERT INTO ledger_rollup (cluster_id, quarter_us, pool_id, price_id, tenant_id, state, gpu_us)
     VALUES (%s, %s, %s, %s, %s, %s, %s)

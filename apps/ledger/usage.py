@@ -37,6 +37,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """What a tenant ran from one instant to another, in GPUs times usage factor."""
+
+    tenant_id: int
+    pool_id: int
+    gpus: float
+    start_us: int
+    end_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drift:
     """What an account said of an instant, and what intervals say, in GPU-hours."""
 
@@ -126,6 +137,34 @@ def book(cluster_id: int, changes: Sequence[Change]) -> None:
             (one.gpu_hours, one.running, one.as_of_us, one.pk)
             for one in touched.values()
             if one.pk is not None
+        ],
+    )
+
+
+def book_past(cluster_id: int, spans: Sequence[Span]) -> None:
+    """Put what ran before now, and is over, into the accounts; in the caller's transaction.
+
+    In one closed form each: the difference of two large numbers would lose the last digits.
+    """
+    if not spans:
+        return
+    # Nothing changes but where a tenant is new, or ends later than was ever booked.
+    latest: dict[tuple[int, int], int] = {}
+    for span in spans:
+        key = span.tenant_id, span.pool_id
+        latest[key] = max(span.end_us, latest.get(key, span.end_us))
+    book(cluster_id, [Change(*key, 0.0, end_us) for key, end_us in latest.items()])
+    accounts = _accounts(cluster_id)
+    for span in spans:
+        account = accounts[span.tenant_id, span.pool_id]
+        account.gpu_hours += charge(
+            span.gpus, span.start_us, span.end_us, account.as_of_us, _half_life_us(account)
+        )
+    sql.write_many(
+        sql.SET_ACCOUNT,
+        [
+            (one.gpu_hours, one.running, one.as_of_us, one.pk)
+            for one in (accounts[key] for key in latest)
         ],
     )
 

@@ -29,6 +29,39 @@ READ = (
 )  # fmt: skip
 
 
+def uid_of(cluster: Cluster, work: ForeignWork) -> UUID:
+    """Return the uid of a run: the same whether it is seen as it runs or read of afterwards."""
+    return uuid5(NAMES, f"{cluster.pk}:{work.ref}:{work.run}")
+
+
+def tenants_of(cluster: Cluster, accounts: Iterable[str], *, now: datetime) -> dict[str, Tenant]:
+    """Return whose work an account's is: by the cluster's options, else a tenant of its own.
+
+    Those stand below one that is called after the cluster, where only admins look.
+    """
+    mapped = cluster.options.get("accounts") or {}
+    path_of = {account: path for path, account in mapped.items()}
+    wanted = {a: path_of.get(a) or f"{cluster.name}/{a or NOBODY}" for a in accounts}
+    rows = Tenant.objects.filter(path__in={*wanted.values(), cluster.name})
+    found = {tenant.path: tenant for tenant in rows}
+    for path in sorted(set(wanted.values()) - found.keys()):
+        _make(path, found, reason=f"an account on {cluster.name}", now=now)
+    tenants = {account: found[path] for account, path in wanted.items()}
+    queues_for({(tenant.pk, cluster.pk) for tenant in tenants.values()})
+    return tenants
+
+
+def _make(path: str, found: dict[str, Tenant], *, reason: str, now: datetime) -> None:
+    parent: Tenant | None = None
+    at = ""
+    for name in path.split("/"):
+        at = f"{at}/{name}" if at else name
+        if at not in found:
+            known = Tenant.objects.filter(path=at).first()
+            found[at] = known or create_tenant(name, parent=parent, now=now, reason=reason)
+        parent = found[at]
+
+
 class Adoption:
     """The foreign work of one look, and the rows it has or is to have."""
 
@@ -96,7 +129,8 @@ class Adoption:
     def _add(self, works: Sequence[ForeignWork]) -> None:
         if not works:
             return
-        tenants = self._tenants({work.account for work in works})
+        accounts = {work.account for work in works}
+        tenants = tenants_of(self.cluster, accounts, now=self.seen.as_of)
         pools = {pool.name: pool for pool in Pool.objects.filter(cluster=self.cluster)}
         usual = default_class()
         jobs = [
@@ -110,7 +144,7 @@ class Adoption:
                 submitted_at=work.submitted_at,
                 state=JobState.PENDING,
                 state_since=work.submitted_at,
-                **_columns(work, since=self.seen.as_of),
+                **columns_of(work, since=self.seen.as_of),
             )
             for work in works
         ]
@@ -126,35 +160,6 @@ class Adoption:
         )  # fmt: skip
         self.known |= {job.foreign_ref: job for job in jobs}
 
-    def _tenants(self, accounts: Iterable[str]) -> dict[str, Tenant]:
-        """Return whose work an account's is: by the cluster's options, else a tenant of its own.
-
-        Those stand below one that is called after the cluster, where only admins look.
-        """
-        mapped = self.cluster.options.get("accounts") or {}
-        path_of = {account: path for path, account in mapped.items()}
-        wanted = {a: path_of.get(a) or f"{self.cluster.name}/{a or NOBODY}" for a in accounts}
-        rows = Tenant.objects.filter(path__in={*wanted.values(), self.cluster.name})
-        found = {tenant.path: tenant for tenant in rows}
-        for path in sorted(set(wanted.values()) - found.keys()):
-            self._make(path, found)
-        tenants = {account: found[path] for account, path in wanted.items()}
-        queues_for({(tenant.pk, self.cluster.pk) for tenant in tenants.values()})
-        return tenants
-
-    def _make(self, path: str, found: dict[str, Tenant]) -> None:
-        parent: Tenant | None = None
-        at = ""
-        for name in path.split("/"):
-            at = f"{at}/{name}" if at else name
-            if at not in found:
-                known = Tenant.objects.filter(path=at).first()
-                found[at] = known or create_tenant(
-                    name, parent=parent, now=self.seen.as_of,
-                    reason=f"an account on {self.cluster.name}",
-                )  # fmt: skip
-            parent = found[at]
-
     def _follow(self, works: Sequence[ForeignWork]) -> None:
         """Keep up what may change of a job while it waits."""
         changed = []
@@ -163,7 +168,7 @@ class Adoption:
             job = self.known[work.ref]
             if job.state not in WAITING:
                 continue
-            columns = _columns(work, since=job.held_at or self.seen.as_of)
+            columns = columns_of(work, since=job.held_at or self.seen.as_of)
             differ = [name for name, value in columns.items() if getattr(job, name) != value]
             if differ:
                 for name in differ:
@@ -191,9 +196,6 @@ class Adoption:
 
     # What runs, or ran
 
-    def _uid(self, work: ForeignWork) -> UUID:
-        return uuid5(NAMES, f"{self.cluster.pk}:{work.ref}:{work.run}")
-
     def _runs(self) -> list[SeenAttempt]:
         """Return what is to be said of each run, once each that is new has its attempt."""
         open_rows = Attempt.objects.filter(job__cluster=self.cluster, ended_at__isnull=True)
@@ -203,7 +205,7 @@ class Adoption:
         for work in self.works:
             job = self.known[work.ref]
             ran = work.state != "waiting" and work.started_at is not None
-            uid = self._uid(work) if ran else None
+            uid = uid_of(self.cluster, work) if ran else None
             before = alive.get(job.pk)
             if before is not None and before != uid:
                 reports.append(self._laid_back(before, work))
@@ -251,7 +253,7 @@ class Adoption:
             )  # fmt: skip
             attempts.append(
                 Attempt(
-                    job=job, number=job.attempt_number, uid=self._uid(work), created_at=at,
+                    job=job, number=job.attempt_number, uid=uid_of(self.cluster, work), created_at=at,
                     launched_at=at, cluster_ref=work.ref[:120],
                 )
             )  # fmt: skip
@@ -271,7 +273,7 @@ def _is_rest(job: Job) -> bool:
     return "[" in job.foreign_ref
 
 
-def _columns(work: ForeignWork, *, since: datetime) -> dict[str, object]:
+def columns_of(work: ForeignWork, *, since: datetime) -> dict[str, object]:
     """Return what of a job the cluster may change while it waits; ``since``: held, if it is."""
     held = work.reason.startswith(NOT_CONSIDERED)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 
 
@@ -93,3 +94,48 @@ class Forecast(models.Model):
 
     def __str__(self) -> str:
         return f"forecast of {self.job_id}"
+
+
+class ImportState(models.TextChoices):
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class HistoryImport(models.Model):
+    """What a cluster remembers of runs that are over, brought into the ledger window by window.
+
+    All that ended before ``done_until`` is in the ledger; whoever goes on begins there.
+    """
+
+    cluster = models.ForeignKey("backends.Cluster", models.CASCADE, related_name="imports")
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+    done_until = models.DateTimeField()
+    state = models.CharField(max_length=8, choices=ImportState, default=ImportState.RUNNING)
+    runs = models.PositiveBigIntegerField(default=0, help_text="Runs written.")
+    known = models.PositiveBigIntegerField(default=0, help_text="Runs the ledger had already.")
+    left_out = models.JSONField(default=dict, help_text="Runs left out, by why.")
+    problem = models.CharField(max_length=300, blank=True, help_text="Why it does not go on.")
+    failures = models.PositiveIntegerField(default=0, help_text="In a row.")
+    started_at = models.DateTimeField()
+    started_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    ended_at = models.DateTimeField(null=True, blank=True)
+    # Who is at it now, and until when nobody else is; in wall time.
+    holder = models.CharField(max_length=80, blank=True)
+    held_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster"],
+                name="one_import_at_a_time",
+                condition=models.Q(state="running"),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"history of {self.cluster} since {self.since:%Y-%m-%d}"

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, OuterRef, QuerySet, Window
+from django.db.models import Count, OuterRef, Q, QuerySet, Window
 
 from apps.accounts.models import User
 from apps.backends.models import Cluster
@@ -18,7 +18,7 @@ from apps.jobs.selectors import names_for, told_of
 from apps.queues.models import ClusterPolicy
 from apps.queues.selectors import policy_beside
 from apps.scheduling.gates import AHEAD_CODES, gate_of
-from apps.scheduling.models import Standing, Tick, Verdict
+from apps.scheduling.models import HistoryImport, ImportState, Standing, Tick, Verdict
 from apps.tenants.models import Tenant
 from apps.tenants.selectors import ancestor_paths, sight_of, top_name
 
@@ -360,3 +360,24 @@ def starts_next(clusters: Sequence[Cluster], limit: int = 4) -> list[Verdict]:
     far = float("inf")
     rows.sort(key=lambda v: (v.detail.get("forecast_us", far), v.position, v.job_id))
     return rows[:limit]
+
+
+def imports_of(cluster: Cluster) -> QuerySet[HistoryImport]:
+    """Return the imports of a cluster's history, the newest first."""
+    return HistoryImport.objects.filter(cluster=cluster).select_related("cluster", "started_by")
+
+
+def imports_to_go_on(now: datetime) -> list[int]:
+    """Return the imports that run and that nobody is at."""
+    free = Q(held_until__isnull=True) | Q(held_until__lt=now)
+    rows = HistoryImport.objects.filter(
+        free, state=ImportState.RUNNING, cluster__archived_at__isnull=True
+    )
+    return list(rows.values_list("pk", flat=True))
+
+
+def percent_done(job: HistoryImport) -> int:
+    """Return how much of its range an import has done, 0 to 100; 100 once all is written."""
+    if job.state == ImportState.DONE:
+        return 100
+    return min(99, int(100 * ((job.done_until - job.since) / (job.until - job.since))))

@@ -5,5 +5,6 @@ def reached(step: str) -> None:
     """Do nothing at a step.
 
     A tick's: observe, decide, write, act, launched, book. An eviction's: recorded (and not committed
-    yet), asking, asked (and not written yet), left (and not committed yet).
+    yet), asking, asked (and not written yet), left (and not committed yet). An import's: history,
+    history-end (neither committed yet).
     """

@@ -11,7 +11,11 @@ from django.conf import settings
 from django.utils import timezone
 
 from apps.backends.models import Cluster
-from apps.scheduling import demo, services
+from apps.scheduling import demo, history, services
+from apps.scheduling.selectors import imports_to_go_on
+
+# A worker that imports does not tick: it goes on with the next message.
+IMPORT_SECONDS = 5.0
 
 
 @shared_task(ignore_result=True)
@@ -19,6 +23,8 @@ def tick_all(**_: Any) -> None:
     """Send a tick to each cluster; a message older than a period is dropped."""
     for pk in Cluster.objects.filter(archived_at__isnull=True).values_list("pk", flat=True):
         tick_cluster.apply_async(kwargs={"cluster_id": pk}, expires=settings.TICK_SECONDS)
+    for pk in imports_to_go_on(timezone.now()):
+        go_on_with_import.apply_async(kwargs={"import_id": pk}, expires=settings.TICK_SECONDS)
 
 
 @shared_task(ignore_result=True)
@@ -27,6 +33,13 @@ def tick_cluster(*, cluster_id: int, **_: Any) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is not None:
         services.tick(cluster, holder=f"{socket.gethostname()}:{os.getpid()}")
+
+
+@shared_task(ignore_result=True)
+def go_on_with_import(*, import_id: int, **_: Any) -> None:
+    """Go on with the import of a cluster's history for a few seconds, if nobody is at it."""
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    history.go_on(import_id, holder=holder, seconds=IMPORT_SECONDS)
 
 
 @shared_task(ignore_result=True)

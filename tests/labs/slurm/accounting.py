@@ -32,10 +32,39 @@ class Association(NamedTuple):
     user: str  # empty: the account itself
 
 
+class PastJob(NamedTuple):
+    """A job as Slurm's database keeps it; ``state`` is Slurm's number, instants are in seconds.
+
+    ``start`` 0: it never ran.
+    """
+
+    id: int
+    who: Association
+    submit: int
+    start: int
+    end: int
+    state: int
+    nodes: str
+    count: int
+    gpus: int
+    name: str = "train"
+    array: tuple[int, int] | None = None  # the array's id, and the task
+    partition: str = "main"
+
+
+COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL, PREEMPTED = 3, 4, 5, 6, 7, 8
+REQUEUED = 0x400
+NO_VALUE = 4_294_967_294
+LAID_AT_ONCE = 2_000
+
+
 class Accounting:
     """The accounts of a lab whose shape asks for them."""
 
-    PROGRAMS = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacctmgr", "sshare", "sprio")
+    PROGRAMS = (
+        "mariadbd", "mariadb", "mariadb-install-db", "slurmdbd", "sacctmgr", "sshare", "sprio",
+        "sacct", "sreport",
+    )  # fmt: skip
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -113,3 +142,62 @@ class Accounting:
             parts.append(struct.pack("!II", ids[who], len(said)) + said + struct.pack("!II", 0, 0))
         path.write_bytes(b"".join(parts))
         self.lab.start_controller()
+
+    def sql(self, statement: str) -> list[list[str]]:
+        """Run SQL in Slurm's own database and return the rows it answers."""
+        out = self.lab.run(
+            "mariadb", "--no-defaults", f"--socket={self.socket}", "-N", "-B", "slurm_acct_db",
+            stdin=statement, patience=LOAD_PATIENCE,
+        )  # fmt: skip
+        return [line.split("\t") for line in out.splitlines()]
+
+    def forget_jobs(self) -> None:
+        """Empty the table of jobs; none may run."""
+        self.sql(f"DELETE FROM `{CLUSTER}_job_table`;")  # noqa: S608  a name of our own
+
+    def lay_jobs(self, jobs: Iterable[PastJob]) -> None:
+        """Lay jobs that are over into the database, as slurmctld would have reported them."""
+        ids = self.associations()
+        tres = dict(self.sql("SELECT name, id FROM tres_table WHERE type = 'gres';"))
+        kinds = [tres["gpu"], *(number for name, number in tres.items() if name != "gpu")]
+        rows = [_row_of(job, ids[job.who], kinds) for job in jobs]
+        head = (
+            f"INSERT INTO `{CLUSTER}_job_table` (id_job, id_assoc, account, id_user, id_group,"
+            " time_submit, time_eligible, time_start, time_end, state, nodelist, nodes_alloc,"
+            " job_name, tres_alloc, id_array_job, id_array_task, `partition`, cpus_req, id_resv,"
+            " id_wckey, het_job_id, het_job_offset, state_reason_prev, priority, timelimit) VALUES "
+        )  # noqa: S608  a name of our own
+        for low in range(0, len(rows), LAID_AT_ONCE):
+            self.sql(head + ",\n".join(rows[low : low + LAID_AT_ONCE]) + ";")
+
+    def roll_up(self, since: int) -> None:
+        """Have slurmdbd sum up usage by hours anew, from an instant on: what sreport reads."""
+        for of in ("usage", "assoc_usage"):
+            for step in ("hour", "day", "month"):
+                self.sql(f"TRUNCATE `{CLUSTER}_{of}_{step}_table`;")
+        # Before the cluster was registered nothing is summed up.
+        registered = f"SET time_start = {since} WHERE node_name = '';"
+        self.sql(f"UPDATE `{CLUSTER}_event_table` {registered}")  # noqa: S608  ours
+        begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
+        self.lab.run("sacctmgr", "-i", "roll", begin, patience=LOAD_PATIENCE)
+
+
+def _row_of(job: PastJob, association: int, kinds: list[str]) -> str:
+    """Return a row of the table of jobs, for ``lay_jobs``."""
+    tres = f"1={job.count},2=100,4={job.count},5={job.count}" if job.start else ""
+    if tres and job.gpus:
+        tres += "".join(f",{kind}={job.gpus}" for kind in kinds)
+    array, task = job.array or (0, NO_VALUE)
+    values: list[int | str] = [
+        job.id, association, job.who.account, 0, 0, job.submit, job.submit, job.start, job.end,
+        job.state, job.nodes, job.count, job.name, tres, array, task, job.partition, 1, 0,
+        0, 0, NO_VALUE, 0, 1, 60,
+    ]  # fmt: skip
+    return f"({', '.join(_literal(value) for value in values)})"
+
+
+def _literal(value: int | str) -> str:
+    if isinstance(value, int):
+        return str(value)
+    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{quoted}'"

@@ -36,7 +36,10 @@ CAPABILITIES = Capabilities(
             "demote",
         }
     ),
-    cannot={"isolation": "Nothing runs on simulated nodes, so nothing needs to be kept apart."},
+    cannot={
+        "isolation": "Nothing runs on simulated nodes, so nothing needs to be kept apart.",
+        "history": "A simulated cluster has no past that Rollcall did not see.",
+    },
 )
 
 

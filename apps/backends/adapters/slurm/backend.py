@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from apps.backends.adapters.slurm import workload as workloads
+from apps.backends.adapters.slurm.history import Ground, ground, read_history
 from apps.backends.adapters.slurm.look import Look, look, observation, told_by
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options, read_options
@@ -31,6 +32,7 @@ from apps.backends.models import Cluster
 from apps.backends.port import (
     BackendError,
     Capabilities,
+    History,
     LaunchRequest,
     LaunchResult,
     Observation,
@@ -40,12 +42,13 @@ from apps.common.time import MICROSECOND, from_us, to_us
 
 # Far below whatever else waits; a site's own users may go to 2147483645.
 DEMOTED_NICE = 100_000
-CAN = frozenset({"observe", "launch", "stop", "utilisation", "ask_to_leave", "stay", "demote"})
+CAN = frozenset(
+    {"observe", "launch", "stop", "utilisation", "ask_to_leave", "stay", "demote", "history"}
+)
 CANNOT = {
     "shrink": "A running Slurm job keeps all its nodes, so a gang here has no smallest size.",
     "racks": "The topology of the network is not read from Slurm.",
     "nvlink": "Slurm does not tell which nodes share NVLink.",
-    "history": "What Slurm has forgotten is not fetched from its accounting.",
     "isolation": "Accounts, QOS and limits of Slurm are neither set nor read.",
 }
 GONE = ("already finished", "invalid job id", "already completing", "no job")
@@ -59,6 +62,7 @@ class SlurmBackend:
         self._options: Options = read_options(cluster.options)
         self._runner = Runner(self._options)
         self._look: Look | None = None
+        self._ground: Ground | None = None
 
     def capabilities(self) -> Capabilities:
         """Return what Slurm can and cannot do; nothing is asked of it."""
@@ -188,6 +192,12 @@ class SlurmBackend:
         """Return that the utilisation of each running attempt is unknown: Slurm does not see it."""
         seen = self._last(now)
         return [Sample(uid, now, None) for uid, job in seen.own.items() if job.runs]
+
+    def history(self, since: datetime, until: datetime, *, now: datetime) -> History:
+        """Return every run that is over by now and ran, if only for a moment, within a range."""
+        if self._ground is None:
+            self._ground = ground(self._runner, now)
+        return read_history(self._runner, self._ground, since, until, self._options.partition)
 
     # How it is done
 

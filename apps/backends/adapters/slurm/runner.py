@@ -64,6 +64,7 @@ class Runner:
         stdin: str = "",
         plain: bool = True,
         extra: Mapping[str, str] | None = None,
+        patience: float | None = None,
     ) -> Answer:
         """Run one command; ``plain``: its output is to be parsed.
 
@@ -71,27 +72,30 @@ class Runner:
         """
         env = self._env(plain) | dict(extra or {})
         if self._options.way == "local":
-            answer = self._local(self._found(command), env, stdin)
+            limit = patience or self._options.timeout_seconds
+            answer = self._wait(self._found(command), env, stdin, limit)
         else:
-            answer = self._ssh(_spelled(self._found(command), env), stdin)
+            answer = self._ssh(_spelled(self._found(command), env), stdin, patience)
         if answer.code and answer.is_away:
             raise self._away(command[0], answer.said)
         return answer
 
-    def read(self, *commands: Sequence[str]) -> list[Answer]:
+    def read(self, *commands: Sequence[str], patience: float | None = None) -> list[Answer]:
         """Run several commands that only read: one round trip over SSH.
+
+        ``patience``: so many seconds instead of the cluster's, for what reads a database.
 
         :raises BackendError: as ``run``, or if the answer was cut off.
         """
         if self._options.way == "local":
-            return [self.run(*command) for command in commands]
+            return [self.run(*command, patience=patience) for command in commands]
         mark = secrets.token_hex(8)
         parts = [
             f"{_spelled(self._found(command), self._env(True))} 2>&1 </dev/null;"
             f" printf '\\n{mark} %s\\n' $?"
             for command in commands
         ]
-        whole = self._ssh("; ".join(parts), "")
+        whole = self._ssh("; ".join(parts), "", patience)
         answers = _split(whole.out, mark)
         if len(answers) != len(commands):
             raise self._away("ssh", f"the answer was cut off ({whole.said})")
@@ -114,10 +118,7 @@ class Runner:
             env["SLURM_CONF"] = self._options.conf
         return env | PLAIN if plain else env
 
-    def _local(self, command: Sequence[str], env: Mapping[str, str], stdin: str) -> Answer:
-        return self._wait(command, env, stdin, self._options.timeout_seconds)
-
-    def _ssh(self, line: str, stdin: str) -> Answer:
+    def _ssh(self, line: str, stdin: str, patience: float | None = None) -> Answer:
         options, limit = self._options, self._options.timeout_seconds
         command = [
             "ssh", "-T", "-i", options.key, "-p", str(options.port),
@@ -131,7 +132,7 @@ class Runner:
         if options.user:
             command += ["-l", options.user]
         env = {"PATH": PATH, "HOME": os.environ.get("HOME", "/")}
-        answer = self._wait([*command, "--", options.host, line], env, stdin, limit)
+        answer = self._wait([*command, "--", options.host, line], env, stdin, patience or limit)
         if answer.code == 255:
             raise BackendError(
                 f"{options.host} cannot be reached over SSH: {answer.said}.", retry=True

@@ -9,8 +9,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from apps.common.bar import Bar
 from apps.common.errors import DomainError
-from apps.jobs.management.commands.import_trace import Bar, told
+from apps.jobs.management.commands.import_trace import told
 from apps.scheduling.demo import NODES, load_demo, load_trace
 
 

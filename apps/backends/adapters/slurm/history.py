@@ -1,0 +1,248 @@
+"""What Slurm's accounting (``sacct``) knows of runs that are over."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from apps.backends.adapters.slurm.look import clock_of
+from apps.backends.adapters.slurm.own import ACTIVE, OUTCOMES, Clock
+from apps.backends.adapters.slurm.runner import Answer, Runner
+from apps.backends.adapters.slurm.text import NodeText, config_of, expand, instant, nodes_in
+from apps.backends.port import BackendError, ForeignWork, History
+from apps.common.time import MICROSECOND, from_us, to_us
+
+# None of these is written by a user, so that no job's name or comment can pass for a line.
+COLUMNS = (
+    "JobIDRaw", "JobID", "Submit", "Start", "End", "State", "Account", "User", "Partition",
+    "AllocTRES", "NNodes", "NodeList", "TimelimitRaw",
+)  # fmt: skip
+# For our own jobs alone: their names end in the attempt's uid (marks.job_name).
+OWN_COLUMNS = ("JobIDRaw", "Submit", "JobName")
+OWN_LINE = re.compile(r"(\d+)\|(\d+)\|.*\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
+# sacct reads a database, which may be large and on disk.
+PATIENCE_SECONDS = 60
+WAITING = ("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED")
+
+NO_GPUS = "asked for no GPUs"
+NEVER_RAN = "never ran"
+SEVERAL = "had GPUs of several types"
+ELSEWHERE = "ran in another partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What of a cluster does not change while its history is read."""
+
+    slurm: str
+    clock: Clock
+    user: str
+    kinds: Mapping[str, tuple[str, ...]]  # by node, the types of its GPUs
+
+    def pool_of(self, nodes: Collection[str]) -> str:
+        """Return the type of the GPUs of these nodes, where it is not written down: ``gpu``, unknown."""
+        known = {kind for name in nodes for kind in self.kinds.get(name, ())}
+        if not known:
+            known = {kind for kinds in self.kinds.values() for kind in kinds}
+        return next(iter(known)) if len(known) == 1 else "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class PastRow:
+    """A line of ``sacct``; instants in seconds, None where there is none yet."""
+
+    id: int
+    label: str
+    submit: int
+    start: int | None
+    end: int | None
+    state: str
+    account: str
+    user: str
+    partition: str
+    tres: str
+    nodes: tuple[str, ...]
+    limit: int | None
+
+
+def ground(runner: Runner, now: datetime) -> Ground:
+    """Ask what the reading of history needs to know.
+
+    :raises BackendError: if Slurm's accounting does not keep GPUs, saying which setting does.
+    """
+    config, nodes, who = runner.read(
+        ["scontrol", "-o", "show", "config"],
+        ["scontrol", "-d", "-o", "show", "node"],
+        ["/usr/bin/id", "-un"],
+    )
+    settings = config_of(config.out)
+    if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
+        raise BackendError(
+            "This Slurm has no accounting database (slurmdbd), so it has no history.", retry=False
+        )
+    if not re.search(r"\bgres/gpu\b", settings.get("AccountingStorageTRES", "")):
+        raise BackendError(
+            "Slurm's accounting keeps no GPUs: AccountingStorageTRES in slurm.conf lacks gres/gpu.",
+            retry=False,
+        )
+    return Ground(
+        slurm=settings.get("ClusterName", ""),
+        clock=clock_of(int(settings["as_of"]), now),
+        user=who.out.strip(),
+        kinds={node.name: _kinds(node) for node in nodes_in(nodes.out)},
+    )
+
+
+def _kinds(node: NodeText) -> tuple[str, ...]:
+    return tuple(node.gpus)
+
+
+def read_history(
+    runner: Runner, known: Ground, since: datetime, until: datetime, partition: str
+) -> History:
+    """Return the runs that are over and ran at some time within a range.
+
+    :raises BackendError: if the database does not answer, or in a way not understood.
+    """
+    # Later than the end by a second: sacct counts whole seconds.
+    span = ["-S", _said(since, known.clock), "-E", _said(until, known.clock, 1)]
+    plain = ["sacct", "-X", "-D", "-n", "-P", *span]
+    every, own = runner.read(
+        [*plain, "-a", "-o", ",".join(COLUMNS)],
+        [*plain, "-u", known.user, "-o", ",".join(OWN_COLUMNS)],
+        patience=PATIENCE_SECONDS,
+    )
+    for answer in (every, own):
+        _must_work(answer)
+    left: Counter[str] = Counter()
+    first, last = to_us(since), to_us(until)
+    works = []
+    ours = _own_in(own.out)
+    uids: dict[str, str] = {}
+    for row in rows_in(every.out):
+        if row.end is None or row.state in ACTIVE or row.state in WAITING:
+            continue
+        found = _work(row, known, partition)
+        if isinstance(found, str):
+            left[found] += first <= known.clock.us(row.end) < last
+            continue
+        works.append(found)
+        uid = ours.get((row.id, row.submit)) if row.user == known.user else None
+        if uid is not None:
+            uids[found.ref] = uid
+    return History(works=works, own=uids, left_out=+left)
+
+
+def _said(at: datetime, clock: Clock, more: int = 0) -> str:
+    """Return an instant as sacct takes it, on Slurm's clock and in UTC (runner.PLAIN)."""
+    seconds = to_us(at) // MICROSECOND + clock.skew + more
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _must_work(answer: Answer) -> None:
+    if answer.code:
+        raise BackendError(f"sacct refused: {answer.said}", retry=False)
+
+
+def rows_in(text: str) -> Iterator[PastRow]:
+    """Yield the lines that ``sacct -o`` COLUMNS printed."""
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        parts = line.split("|")
+        if len(parts) != len(COLUMNS) or not parts[0].isdigit() or not parts[2].isdigit():
+            raise BackendError(
+                f"sacct listed a job in a way not understood: {line[:80]}.", retry=True
+            )
+        yield PastRow(
+            id=int(parts[0]),
+            label=parts[1],
+            submit=int(parts[2]),
+            start=instant(parts[3]),
+            end=instant(parts[4]),
+            state=parts[5].split(" ")[0],  # CANCELLED by 1000
+            account=parts[6],
+            user=parts[7],
+            partition=parts[8],
+            tres=parts[9],
+            nodes=() if parts[11] == "None assigned" else expand(parts[11]),
+            limit=int(parts[12]) * 60 if parts[12].isdigit() else None,
+        )
+
+
+def _own_in(text: str) -> dict[tuple[int, int], str]:
+    """Return the uids in our own jobs' names, by id and submit time."""
+    found = {}
+    for line in text.splitlines():
+        match = OWN_LINE.fullmatch(line)
+        if match:
+            found[int(match[1]), int(match[2])] = str(UUID(match[3]))
+    return found
+
+
+def gpus_of(tres: str) -> dict[str, int]:
+    """Return the GPUs in a list of TRES by type; ``gpu``: those whose type is not written down."""
+    said = {kind: int(many) for kind, many in GPUS.findall(tres)}
+    total = said.pop("", 0)
+    typed = sum(said.values())
+    if total > typed:
+        said["gpu"] = said.get("gpu", 0) + total - typed
+    return {kind: many for kind, many in said.items() if many}
+
+
+def _work(row: PastRow, known: Ground, partition: str) -> ForeignWork | str:
+    """Return a run, or why it is left out."""
+    if not row.start or not row.nodes or row.end is None:
+        return NEVER_RAN
+    gpus = gpus_of(row.tres)
+    if not gpus:
+        return NO_GPUS
+    if partition and partition not in row.partition.split(","):
+        return ELSEWHERE
+    if len(gpus) > 1:
+        return SEVERAL
+    ((kind, total),) = gpus.items()
+    members = members_on(row.nodes, total)
+    start = known.clock.us(row.start)
+    return ForeignWork(
+        ref=f"{known.slurm}:{row.label}:{row.submit}",
+        name=f"Slurm job {row.label}"[:200],
+        state="ended",
+        account=row.account,
+        user=row.user,
+        pool=known.pool_of(row.nodes) if kind == "gpu" else kind,
+        size=len(members),
+        gpus_per_member=total // len(members),
+        submitted_at=from_us(known.clock.us(row.submit)),
+        nodes=members,
+        run=str(row.start),
+        started_at=from_us(start),
+        ended_at=from_us(max(known.clock.us(row.end), start)),
+        outcome=_outcome(row.state),
+        limit_seconds=row.limit,
+    )
+
+
+def members_on(nodes: tuple[str, ...], gpus: int) -> tuple[str, ...]:
+    """Return the node of each member: one a node where the GPUs divide evenly, else one a GPU.
+
+    Slurm writes down how many GPUs a job had in all, not on which of its nodes: they are taken to
+    lie as evenly as they can, the first nodes having one more. The sum is exact either way.
+    """
+    if gpus % len(nodes) == 0:
+        return nodes
+    each, more = divmod(gpus, len(nodes))
+    return tuple(name for number, name in enumerate(nodes) for _ in range(each + (number < more)))
+
+
+def _outcome(state: str) -> str:
+    """Return how a run ended; one that was laid back in line went on in another."""
+    if state == "REQUEUED":
+        return "cancelled"
+    outcome = OUTCOMES.get(state, "failed")
+    return "failed" if outcome == "lost" else outcome

@@ -1,0 +1,219 @@
+"""History from a real slurmdbd: what sacct and sreport say is what the ledger says, to the second."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from django.db.models import F, Sum
+from django.utils import timezone
+
+from apps.backends.models import Cluster, Node
+from apps.common.time import MICROSECOND, from_us, to_us
+from apps.jobs.models import Attempt, Job, Member, Move
+from apps.ledger.models import Interval, RollUp
+from apps.ledger.rollup import tally, tally_raw
+from apps.ledger.selectors import five_parts
+from apps.ledger.usage import rebuild_usage
+from apps.scheduling.history import go_on, start_history_import
+from apps.scheduling.models import HistoryImport
+from tests.labs.slurm.accounting import PastJob
+from tests.labs.slurm.lab import Lab
+from tests.slurm.pasts import Past, lay, told_by_sacct, told_by_sreport
+from tests.slurm.play import Play
+
+pytestmark = pytest.mark.django_db
+
+JOBS = 20_000
+HOUR, DAY = 3_600, 86_400
+OLD = ("old1", "old2")
+
+
+def now() -> int:
+    return int(time.time())
+
+
+def made(lab: Lab, count: int, days: float = 6) -> tuple[Past, list[PastJob]]:
+    """Lay so many jobs of some days into the lab; return them."""
+    random = Random(f"{os.environ['HYPOTHESIS_SEED']}/{count}")
+    until = now() - 60
+    since = (until - round(days * DAY)) // HOUR * HOUR
+    past = Past(random, since, until, count, (*lab.nodes, *OLD))
+    return past, lay(lab, past)
+
+
+def imported(cluster: Cluster, since: int) -> HistoryImport:
+    """Import all of the history; it must come to its end."""
+    job = start_history_import(
+        cluster, since=from_us(since * MICROSECOND), by=None, now=timezone.now()
+    )
+    assert go_on(job.pk, holder="test")
+    job.refresh_from_db()
+    assert (job.state, job.problem) == ("done", "")
+    return job
+
+
+def used(cluster: Cluster) -> dict[str, int]:
+    """Return the GPU-seconds of each tenant that is an account, from intervals."""
+    rows = Interval.objects.filter(cluster=cluster, kind="member", end_us__isnull=False)
+    sums = (
+        rows.order_by()
+        .values_list("tenant__name")
+        .annotate(total=Sum(F("gpus") * (F("end_us") - F("start_us"))))
+    )
+    return {name: total // MICROSECOND for name, total in sums if total}
+
+
+def written(cluster: Cluster) -> list[Any]:
+    """Return all that an import wrote, but for keys."""
+    of = {"attempt__job__cluster": cluster}
+    intervals = Interval.objects.filter(cluster=cluster).order_by(
+        "kind", "start_us", "end_us", "attempt__uid", "rank", "node__name"
+    )
+    return [
+        sorted(Job.objects.filter(cluster=cluster).values_list("foreign_ref", "state", "outcome", "size")),
+        sorted(Attempt.objects.filter(job__cluster=cluster).values_list("uid", "started_at", "ended_at")),
+        sorted(Member.objects.filter(**of).values_list("attempt__uid", "rank", "node__name")),
+        Move.objects.filter(job__cluster=cluster).count(),
+        sorted(Node.objects.filter(cluster=cluster).values_list("name", "gpus")),
+        list(intervals.values_list("kind", "state", "node__name", "attempt__uid", "rank", "gpus", "start_us", "end_us")),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def history_lab(running_accounting_lab: Lab) -> Iterator[Lab]:
+    """The lab with accounts; what was laid into its database is taken out at the end."""
+    running_accounting_lab.clear()
+    yield running_accounting_lab
+    running_accounting_lab.accounting.forget_jobs()
+
+
+def test_20_000_jobs_are_what_sacct_and_sreport_say_and_twice_the_same(history_lab: Lab) -> None:
+    past, jobs = made(history_lab, JOBS)
+    assert len(jobs) == JOBS
+    play = Play(history_lab, grade="observe")
+    began = time.perf_counter()
+
+    first = imported(play.cluster, past.since - DAY)
+
+    took = time.perf_counter() - began
+    print(f"\n{first.runs:,} runs of {len(jobs):,} in {took:.1f} s")
+    cluster = Cluster.objects.get(pk=play.cluster.pk)
+    theirs = told_by_sacct(history_lab, past.since - DAY, now())
+    assert used(cluster) == theirs
+    assert first.runs == sum(1 for job in jobs if job.start and job.gpus)
+    assert first.left_out == {
+        "asked for no GPUs": sum(1 for job in jobs if job.start and not job.gpus),
+        "never ran": sum(1 for job in jobs if not job.start),
+    }
+    # By whole hours, as it stands in the roll-ups: what the pages show.
+    until = past.until // HOUR * HOUR
+    shown: Counter[str] = Counter()
+    names = dict(Job.objects.values_list("tenant_id", "tenant__name"))
+    for one in tally(cluster, past.since * MICROSECOND, until * MICROSECOND):
+        if one.tenant_id is not None:
+            shown[names[one.tenant_id]] += one.gpu_us
+    hours = {name: total // MICROSECOND for name, total in shown.items()}
+    assert hours == told_by_sreport(history_lab, past.since, until)
+    assert RollUp.objects.filter(cluster=cluster, quarter_us=past.since * MICROSECOND).exists()
+
+    before = written(cluster)
+    again = imported(cluster, past.since - DAY)
+    assert (again.runs, again.known) == (0, first.runs)
+    assert written(cluster) == before
+    assert max(abs(row.gpu_hours) for row in rebuild_usage(cluster)) == 0
+
+
+def test_the_parts_of_the_past_add_up_to_an_assumed_capacity(history_lab: Lab) -> None:
+    past, _ = made(history_lab, 300, days=2)
+    play = Play(history_lab, grade="observe")
+
+    imported(play.cluster, past.since)
+
+    cluster = Cluster.objects.get(pk=play.cluster.pk)
+    assert cluster.known_from == from_us(past.since * MICROSECOND)
+    span = past.since * MICROSECOND, past.until * MICROSECOND
+    report = five_parts([cluster], *span)
+    assert sum(one.gpu_us for one in tally_raw(cluster, *span) if one.state == "excess") == 0
+    assert report.capacity.gpu_hours == report.total.gpu_hours
+    assert report.assumed.gpu_hours == report.capacity.gpu_hours
+    # The lab's five nodes all the time, the old ones as long as anything ran on them.
+    least = 5 * 8 * (past.until - past.since) / HOUR
+    assert least <= float(report.capacity.gpu_hours) <= least * 7 / 5
+    gone = Node.objects.filter(cluster=cluster, name__in=OLD)
+    assert gone.count() == 2
+    assert not gone.filter(gone_at__isnull=True).exists()
+    play.tick()
+    assert not gone.filter(gone_at__isnull=True).exists()
+
+
+def test_a_job_that_ran_at_the_first_look_is_counted_once_and_from_its_start(
+    history_lab: Lab,
+) -> None:
+    lab = history_lab
+    lab.accounting.load([*TREE_OF_ME], clean=True)
+    lab.accounting.forget_jobs()
+    since = now() - 60
+    over = lab.submit("true", "--account=vision", "--gres=gpu:2")
+    lab.wait(lambda: lab.state(over) == "COMPLETED", "the first to end")
+    runs = [
+        lab.submit("sleep 4", "--account=vision", "--gres=gpu:2"),
+        # Slurm does not tell on which nodes it has how many: it is seen by its nodes alone.
+        lab.submit("sleep 4", "--account=vision", "--gpus=3", "--nodes=2"),
+    ]
+    lab.wait(lambda: all(lab.state(job) == "RUNNING" for job in runs), "both to run")
+    time.sleep(2)
+    play = Play(lab, grade="observe")
+    look = play.cluster.first_look_at
+    assert look is not None
+    play.until(lambda: not lab.jobs(), "all to end")
+    play.tick()
+
+    first = imported(play.cluster, since)
+
+    cluster = Cluster.objects.get(pk=play.cluster.pk)
+    rows = sacct_rows(lab)
+    assert (first.runs, Job.objects.count()) == (2, 3)
+    seen = Attempt.objects.get(job__foreign_ref__contains=f":{runs[0]}:")
+    pieces = Interval.objects.filter(attempt=seen, kind="member").order_by("start_us")
+    assert [(piece.start_us, piece.end_us) for piece in pieces] == [
+        (rows[runs[0]][0], to_us(look)), (to_us(look), rows[runs[0]][1])
+    ]  # fmt: skip
+    by_nodes = Interval.objects.filter(job__foreign_ref__contains=f":{runs[1]}:", kind="member")
+    assert {(row.start_us, row.end_us) for row in by_nodes} == {(rows[runs[1]][0], to_us(look))}
+    assert by_nodes.aggregate(gpus=Sum("gpus"))["gpus"] == 3
+    assert max(abs(row.gpu_hours) for row in rebuild_usage(cluster)) == 0
+    before = written(cluster)
+    assert imported(cluster, since - DAY).runs == 0
+    assert [row for row in written(cluster)[5] if row[0] != "node"] == [
+        row for row in before[5] if row[0] != "node"
+    ]
+
+
+TREE_OF_ME = (
+    "Parent - 'root'",
+    "User - 'root':DefaultAccount='root':Fairshare=1",
+    "Account - 'vision':Description='d':Organization='o'",
+    "Parent - 'vision'",
+    "User - 'root':Fairshare=1",
+)
+
+
+def sacct_rows(lab: Lab) -> dict[str, tuple[int, int]]:
+    """Return start and end of each job in microseconds, as sacct has them."""
+    out = lab.run(
+        "env", "TZ=UTC", "SLURM_TIME_FORMAT=%s", "sacct", "-a", "-X", "-n", "-P",
+        "-S", (timezone.now() - timedelta(days=1)).strftime("%Y-%m-%d"), "-o", "JobID,Start,End",
+    )  # fmt: skip
+    found = (line.split("|") for line in out.splitlines())
+    return {
+        job: (int(start) * MICROSECOND, int(end) * MICROSECOND)
+        for job, start, end in found
+        if end.isdigit()
+    }
