@@ -125,7 +125,7 @@ def lay(lab: Lab, past: Past) -> list[PastJob]:
     """Lay a past into the lab's database, and nothing else; return the jobs."""
     jobs = list(past.jobs())
     lab.accounting.forget_jobs()
-    lab.accounting.load(TREE, clean=True)
+    lab.accounting.load(TREE)
     lab.accounting.lay_jobs(jobs)
     return jobs
 

@@ -158,26 +158,38 @@ class Accounting:
     def lay_jobs(self, jobs: Iterable[PastJob]) -> None:
         """Lay jobs that are over into the database, as slurmctld would have reported them."""
         ids = self.associations()
-        tres = dict(self.sql("SELECT name, id FROM tres_table WHERE type = 'gres';"))
-        kinds = [tres["gpu"], *(number for name, number in tres.items() if name != "gpu")]
+        kinds = self._gpu_kinds()
         rows = [_row_of(job, ids[job.who], kinds) for job in jobs]
-        head = (
-            f"INSERT INTO `{CLUSTER}_job_table` (id_job, id_assoc, account, id_user, id_group,"
-            " time_submit, time_eligible, time_start, time_end, state, nodelist, nodes_alloc,"
-            " job_name, tres_alloc, id_array_job, id_array_task, `partition`, cpus_req, id_resv,"
-            " id_wckey, het_job_id, het_job_offset, state_reason_prev, priority, timelimit) VALUES "
-        )  # noqa: S608  a name of our own
+        columns = (
+            "id_job, id_assoc, account, id_user, id_group, time_submit, time_eligible, time_start,"
+            " time_end, state, nodelist, nodes_alloc, job_name, tres_alloc, id_array_job,"
+            " id_array_task, `partition`, cpus_req, id_resv, id_wckey, het_job_id, het_job_offset,"
+            " state_reason_prev, priority, timelimit"
+        )
+        head = f"INSERT INTO `{CLUSTER}_job_table` ({columns}) VALUES "  # noqa: S608  our own
         for low in range(0, len(rows), LAID_AT_ONCE):
             self.sql(head + ",\n".join(rows[low : low + LAID_AT_ONCE]) + ";")
+
+    def _gpu_kinds(self) -> list[str]:
+        """Return the numbers of GPUs among all that is counted: without a type, and with it."""
+        rows = self.sql("SELECT id FROM tres_table WHERE type = 'gres' ORDER BY id;")
+        return [number for (number,) in rows]
 
     def roll_up(self, since: int) -> None:
         """Have slurmdbd sum up usage by hours anew, from an instant on: what sreport reads."""
         for of in ("usage", "assoc_usage"):
             for step in ("hour", "day", "month"):
                 self.sql(f"TRUNCATE `{CLUSTER}_{of}_{step}_table`;")
-        # Before the cluster was registered nothing is summed up.
-        registered = f"SET time_start = {since} WHERE node_name = '';"
-        self.sql(f"UPDATE `{CLUSTER}_event_table` {registered}")  # noqa: S608  ours
+        # Before the cluster told what it has, nothing is summed up.
+        shape, kinds = self.lab.shape, self._gpu_kinds()
+        gpus = "".join(f",{kind}={shape.nodes * shape.gpus}" for kind in kinds)
+        events = f"`{CLUSTER}_event_table`"
+        self.sql(
+            f"DELETE FROM {events} WHERE node_name = '';"  # noqa: S608  numbers and names of ours
+            f"INSERT INTO {events} (time_start, node_name, cluster_nodes, reason, tres) VALUES"
+            f" ({since}, '', 'gpu[1-{shape.nodes}]', 'Cluster Registered TRES',"
+            f" '1={shape.nodes * shape.cpus}{gpus}');"
+        )
         begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
         self.lab.run("sacctmgr", "-i", "roll", begin, patience=LOAD_PATIENCE)
 

@@ -145,8 +145,11 @@ def _said(at: datetime, clock: Clock, more: int = 0) -> str:
 
 
 def _must_work(answer: Answer) -> None:
+    """Raise unless sacct told all there is: it may end with 0 though the database failed it."""
     if answer.code:
         raise BackendError(f"sacct refused: {answer.said}", retry=False)
+    if "error:" in answer.err:
+        raise BackendError(f"sacct did not tell all: {answer.said}", retry=True)
 
 
 def rows_in(text: str) -> Iterator[PastRow]:
