@@ -166,12 +166,12 @@ class _Import:
     progress: Progress
 
     def run(self, end: float | None) -> None:
-        """Work window by window until all is done, or the time is over."""
+        """Work window by window until all is done, or after one of them the time is over."""
         self.cluster = self.job.cluster
         self.backend = cast(Remembers, backend_of(self.cluster))
         window = WINDOW
         self.progress(self.job)
-        while self.job.state == ImportState.RUNNING and (end is None or monotonic() < end):
+        while True:
             since = self.job.done_until
             if since >= self.job.until:
                 self._finish()
@@ -184,6 +184,8 @@ class _Import:
             window = min(2 * window, WINDOW)
             self._write(found, since, until)
             self.progress(self.job)
+            if end is not None and monotonic() > end:
+                return
         self.progress(self.job)
 
     def _read(self, since: datetime, until: datetime) -> History:

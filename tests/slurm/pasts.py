@@ -132,8 +132,8 @@ def lay(lab: Lab, past: Past) -> list[PastJob]:
 
 def told_by_sacct(lab: Lab, since: int, until: int) -> dict[str, int]:
     """Return the GPU-seconds of each account, of what ended in a range, as sacct has them."""
-    out = lab.run(
-        "env", "TZ=UTC", "SLURM_TIME_FORMAT=%s", "sacct", "-a", "-X", "-D", "-n", "-P",
+    out = _said(
+        lab, "sacct", "-a", "-X", "-D", "-n", "-P",
         "-S", _iso(since), "-E", _iso(until), "-o", "Account,AllocTRES,ElapsedRaw,End",
     )  # fmt: skip
     sums: Counter[str] = Counter()
@@ -148,13 +148,21 @@ def told_by_sacct(lab: Lab, since: int, until: int) -> dict[str, int]:
 def told_by_sreport(lab: Lab, since: int, until: int) -> dict[str, int]:
     """Return the GPU-seconds of each account within whole hours, as sreport has them."""
     lab.accounting.roll_up(since)
-    out = lab.run(
-        "env", "TZ=UTC", "sreport", "-n", "-P", "-t", "Seconds", "-T", "gres/gpu",
+    out = _said(
+        lab, "sreport", "-n", "-P", "-t", "Seconds", "-T", "gres/gpu",
         "cluster", "AccountUtilizationByUser", f"Start={_iso(since)}", f"End={_iso(until)}",
         "Format=Account,Login,Used",
     )  # fmt: skip
     rows = [line.split("|") for line in out.splitlines()]
     return {account: int(used) for account, user, used in rows if not user and account != "root"}
+
+
+def _said(lab: Lab, *command: str) -> str:
+    """Return what a command printed: now and then slurmdbd fails, and it prints nothing."""
+    said = ""
+    for _ in range(5):
+        said = said or lab.run("env", "TZ=UTC", "SLURM_TIME_FORMAT=%s", *command)
+    return said
 
 
 def _iso(at: int) -> str:

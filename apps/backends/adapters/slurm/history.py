@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
 from apps.backends.adapters.slurm.look import clock_of
 from apps.backends.adapters.slurm.own import ACTIVE, OUTCOMES, Clock
-from apps.backends.adapters.slurm.runner import Answer, Runner
+from apps.backends.adapters.slurm.runner import Runner
 from apps.backends.adapters.slurm.text import NodeText, config_of, expand, instant, nodes_in
 from apps.backends.port import BackendError, ForeignWork, History
 from apps.common.time import MICROSECOND, from_us, to_us
@@ -23,11 +23,15 @@ COLUMNS = (
 )  # fmt: skip
 # For our own jobs alone: their names end in the attempt's uid (marks.job_name).
 OWN_COLUMNS = ("JobIDRaw", "Submit", "JobName")
-OWN_LINE = re.compile(r"(\d+)\|(\d+)\|.*\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+OWN_LINE = re.compile(r"(\d+)\|(\d+)\|(?:.*\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$)?")
 GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 # sacct reads a database, which may be large and on disk.
 PATIENCE_SECONDS = 60
+TIMES_NOTHING = 3
 WAITING = ("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED")
+
+Key = tuple[int, int]
+"""Id and submit time: an id is given out again."""
 
 NO_GPUS = "asked for no GPUs"
 NEVER_RAN = "never ran"
@@ -44,7 +48,7 @@ class Ground:
     user: str
     kinds: Mapping[str, tuple[str, ...]]  # by node, the types of its GPUs
 
-    def pool_of(self, nodes: Collection[str]) -> str:
+    def pool_of(self, nodes: tuple[str, ...]) -> str:
         """Return the type of the GPUs of these nodes, where it is not written down: ``gpu``, unknown."""
         known = {kind for name in nodes for kind in self.kinds.get(name, ())}
         if not known:
@@ -68,6 +72,11 @@ class PastRow:
     tres: str
     nodes: tuple[str, ...]
     limit: int | None
+
+    @property
+    def key(self) -> Key:
+        """Return what names this run."""
+        return self.id, self.submit
 
 
 def ground(runner: Runner, now: datetime) -> Ground:
@@ -112,44 +121,67 @@ def read_history(
     # Later than the end by a second: sacct counts whole seconds.
     span = ["-S", _said(since, known.clock), "-E", _said(until, known.clock, 1)]
     plain = ["sacct", "-X", "-D", "-n", "-P", *span]
-    every, own = runner.read(
-        [*plain, "-a", "-o", ",".join(COLUMNS)],
-        [*plain, "-u", known.user, "-o", ",".join(OWN_COLUMNS)],
-        patience=PATIENCE_SECONDS,
-    )
-    for answer in (every, own):
-        _must_work(answer)
+    rows = [
+        row
+        for row in rows_in(_told(runner, [*plain, "-a", "-o", ",".join(COLUMNS)]))
+        if row.end is not None and row.state not in ACTIVE and row.state not in WAITING
+    ]
     left: Counter[str] = Counter()
     first, last = to_us(since), to_us(until)
-    works = []
-    ours = _own_in(own.out)
-    uids: dict[str, str] = {}
-    for row in rows_in(every.out):
-        if row.end is None or row.state in ACTIVE or row.state in WAITING:
-            continue
+    works = {}
+    for row in rows:
         found = _work(row, known, partition)
         if isinstance(found, str):
-            left[found] += first <= known.clock.us(row.end) < last
-            continue
-        works.append(found)
-        uid = ours.get((row.id, row.submit)) if row.user == known.user else None
-        if uid is not None:
-            uids[found.ref] = uid
-    return History(works=works, own=uids, left_out=+left)
+            left[found] += first <= known.clock.us(row.end or 0) < last
+        else:
+            works[row.key] = found
+    mine = {row.key for row in rows if row.user == known.user} & works.keys()
+    uids = _own(runner, plain, known.user, mine) if mine else {}
+    return History(
+        works=list(works.values()),
+        own={works[key].ref: uid for key, uid in uids.items()},
+        left_out=+left,
+    )
+
+
+def _told(runner: Runner, command: list[str]) -> str:
+    """Return what sacct printed.
+
+    Now and then slurmdbd fails to read its database ("We should have gotten a result" in its log),
+    and sacct prints nothing, without a word and with exit status 0: one answer in some hundreds in
+    the lab. So nothing is believed only when it was said three times.
+
+    :raises BackendError: if sacct says that it failed.
+    """
+    for _ in range(TIMES_NOTHING):
+        (answer,) = runner.read(command, patience=PATIENCE_SECONDS)
+        if answer.code:
+            raise BackendError(f"sacct refused: {answer.said}", retry=False)
+        if "error:" in answer.err:
+            raise BackendError(f"sacct did not tell all: {answer.said}", retry=True)
+        if answer.out.strip():
+            return answer.out
+    return ""
+
+
+def _own(runner: Runner, plain: list[str], user: str, asked: Set[Key]) -> dict[Key, str]:
+    """Return the uids in the names of jobs of the service user, where there are any.
+
+    :raises BackendError: if some of these jobs are not told of.
+    """
+    out = _told(runner, [*plain, "-u", user, "-o", ",".join(OWN_COLUMNS)])
+    told = {
+        (int(one[1]), int(one[2])): one[3] for one in map(OWN_LINE.match, out.splitlines()) if one
+    }
+    if not asked <= told.keys():
+        raise BackendError("sacct did not tell of all jobs of ours.", retry=True)
+    return {key: str(UUID(told[key])) for key in asked if told[key]}
 
 
 def _said(at: datetime, clock: Clock, more: int = 0) -> str:
     """Return an instant as sacct takes it, on Slurm's clock and in UTC (runner.PLAIN)."""
     seconds = to_us(at) // MICROSECOND + clock.skew + more
     return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _must_work(answer: Answer) -> None:
-    """Raise unless sacct told all there is: it may end with 0 though the database failed it."""
-    if answer.code:
-        raise BackendError(f"sacct refused: {answer.said}", retry=False)
-    if "error:" in answer.err:
-        raise BackendError(f"sacct did not tell all: {answer.said}", retry=True)
 
 
 def rows_in(text: str) -> Iterator[PastRow]:
@@ -176,16 +208,6 @@ def rows_in(text: str) -> Iterator[PastRow]:
             nodes=() if parts[11] == "None assigned" else expand(parts[11]),
             limit=int(parts[12]) * 60 if parts[12].isdigit() else None,
         )
-
-
-def _own_in(text: str) -> dict[tuple[int, int], str]:
-    """Return the uids in our own jobs' names, by id and submit time."""
-    found = {}
-    for line in text.splitlines():
-        match = OWN_LINE.fullmatch(line)
-        if match:
-            found[int(match[1]), int(match[2])] = str(UUID(match[3]))
-    return found
 
 
 def gpus_of(tres: str) -> dict[str, int]:
