@@ -5,7 +5,7 @@ Needs the cluster's row locked by the caller's transaction: a tick writes nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -38,6 +38,17 @@ class PastRun:
     start_us: int
     end_us: int
     members: Sequence[tuple[int, int]]  # rank and node
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How a node was used: the most GPUs at once, the first instant and the last."""
+
+    node_id: int
+    pool_id: int
+    most: int
+    since_us: int
+    until_us: int
 
 
 def add_runs(cluster_id: int, runs: Sequence[PastRun]) -> None:
@@ -112,8 +123,10 @@ def begin_earlier(cluster: Cluster, *, first_look_us: int) -> int:
     return len(runs)
 
 
-def add_capacity(cluster: Cluster, *, since_us: int, until_us: int) -> None:
+def add_capacity(cluster: Cluster, uses: Iterable[Use], *, since_us: int, until_us: int) -> None:
     """Write down nodes for a time in which nobody looked at them, marked as assumed.
+
+    ``uses`` are those of the time by ``uses_of``, which takes long and needs no lock.
 
     Nodes that were there at ``until_us`` are taken to have been there, and up, since
     ``since_us``; others from the first to the last of what ran on them. Each has the GPUs it had
@@ -129,7 +142,7 @@ def add_capacity(cluster: Cluster, *, since_us: int, until_us: int) -> None:
         ).values_list("node_id", "pool_id", "gpus")
     }
     rows = []
-    for use in _uses(cluster, since_us, until_us):
+    for use in uses:
         pool_id, gpus = there.pop(use.node_id, (use.pool_id, None))
         since, until = (use.since_us, use.until_us) if gpus is None else (since_us, until_us)
         most = max(use.most, gpus or 0)
@@ -149,18 +162,7 @@ def _node(
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """How a node was used: the most GPUs at once, the first instant and the last."""
-
-    node_id: int
-    pool_id: int
-    most: int
-    since_us: int
-    until_us: int
-
-
-def _uses(cluster: Cluster, since_us: int, until_us: int) -> Iterator[Use]:
+def uses_of(cluster: Cluster, *, since_us: int, until_us: int) -> Iterator[Use]:
     """Yield how each node was used within a range; a node at a time is in memory."""
     rows = (
         Interval.objects.filter(

@@ -29,7 +29,7 @@ from apps.backends.models import Cluster
 from apps.backends.port import BackendError, History, Remembers
 from apps.common.errors import Conflict, DomainError, Invalid
 from apps.common.time import to_us
-from apps.ledger.past import add_capacity, begin_earlier
+from apps.ledger.past import add_capacity, begin_earlier, uses_of
 from apps.ledger.rollup import roll_up
 from apps.scheduling import steps
 from apps.scheduling.models import HistoryImport, ImportState
@@ -38,7 +38,7 @@ from apps.scheduling.past import Past
 logger = logging.getLogger(__name__)
 
 WINDOW, SHORTEST = timedelta(days=1), timedelta(minutes=10)
-MOST_RUNS = 5_000
+MOST_RUNS = 2_000
 """More runs than these make a window shorter: they are in memory at once, and one transaction."""
 
 HOLD = timedelta(seconds=150)
@@ -216,16 +216,15 @@ class _Import:
 
     def _finish(self) -> None:
         """Join the windows to what the ledger knew before, and roll up."""
-        found = None
-        if self.cluster.history_from is None and self.job.until == self.cluster.first_look_at:
-            found = self._over_the_look(self.job.until)
+        self._meet_the_look()
+        known_from = self.cluster.known_from
+        meets = known_from is not None and self.job.since < known_from <= self.job.until
+        span = {"since_us": to_us(self.job.since), "until_us": to_us(known_from or self.job.until)}
+        # Read without the lock: nobody but this import writes what was before.
+        uses = list(uses_of(self.cluster, **span)) if meets else []
         with self._mine() as job:
-            if found is not None:
-                self._add(job, found)
-                begin_earlier(self.cluster, first_look_us=to_us(job.until))
-            known_from = self.cluster.known_from
-            if known_from is not None and job.since < known_from <= job.until:
-                add_capacity(self.cluster, since_us=to_us(job.since), until_us=to_us(known_from))
+            if meets:
+                add_capacity(self.cluster, uses, **span)
                 self.cluster.history_from = job.since
                 self.cluster.save(update_fields=["history_from"])
             job.state, job.ended_at = ImportState.DONE, timezone.now()
@@ -234,6 +233,18 @@ class _Import:
             job.save()
         self.job = job
         self._roll_up()
+
+    def _meet_the_look(self) -> None:
+        """Write what was on at the first look, up to there: as itself, if it was seen then."""
+        look = self.job.until
+        if self.cluster.history_from is not None or look != self.cluster.first_look_at:
+            return
+        found = self._over_the_look(look)
+        with self._mine() as job:
+            self._add(job, found)
+            begin_earlier(self.cluster, first_look_us=to_us(look))
+            job.save()
+        self.job = job
 
     def _over_the_look(self, look: datetime) -> History:
         """Ask for the runs that were on at the first look and are over by now."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,10 +28,13 @@ from apps.ledger.selectors import five_parts
 from apps.ledger.usage import rebuild_usage
 from apps.scheduling.history import go_on, start_history_import
 from apps.scheduling.models import HistoryImport
+from tests.conftest import FULL
+from tests.faults.stage import Stage, wait_until
 from tests.labs.slurm.accounting import PastJob
 from tests.labs.slurm.lab import Lab
 from tests.slurm.pasts import Past, lay, told_by_sacct, told_by_sreport
 from tests.slurm.play import Play
+from tests.slurm.stage import options_of
 
 pytestmark = pytest.mark.django_db
 
@@ -151,6 +159,41 @@ def test_the_parts_of_the_past_add_up_to_an_assumed_capacity(history_lab: Lab) -
     assert not gone.filter(gone_at__isnull=True).exists()
     play.tick()
     assert not gone.filter(gone_at__isnull=True).exists()
+
+
+def test_workers_killed_in_the_middle_and_one_in_another_zone_write_the_same(
+    history_lab: Lab, tmp_path: Path
+) -> None:
+    past, _ = made(history_lab, 2_000 if FULL else 300, days=3)
+    since = from_us((past.since - DAY) * MICROSECOND).isoformat()
+    calm = Stage(tmp_path / "calm")
+    calm.migrate()
+    calm.run("-m", "tests.slurm.importer", "set-up", json.dumps(options_of(history_lab)))
+    shutil.copytree(calm.home, tmp_path / "struck")
+    struck = Stage(tmp_path / "struck", extra={"TZ": "Asia/Kolkata"})
+    out = calm.run("manage.py", "import_history", "lab", "--since", since)
+    assert out.startswith("Runs written: ")
+
+    struck.run("-m", "tests.slurm.importer", "begin", since)
+    for at in (1, 2, 2):
+        # Who was killed counts as alive for 2 s.
+        wait_until(partial(died, struck, at), "a worker that dies", seconds=20)
+    wait_until(lambda: came_to_its_end(struck), "the import to end", seconds=30)
+
+    ask = ("-m", "tests.slurm.importer", "ledger")
+    mine, theirs = json.loads(struck.run(*ask)), json.loads(calm.run(*ask))
+    assert [len(rows) > 0 for rows in mine] == [True] * len(mine)
+    assert mine == theirs
+
+
+def died(stage: Stage, at: int) -> bool:
+    """Let a worker import until it kills itself; False: it found another at it."""
+    return stage.start("-m", "tests.slurm.importer", "die", str(at)).wait(60) == -signal.SIGKILL
+
+
+def came_to_its_end(stage: Stage) -> bool:
+    stage.start("manage.py", "import_history", "lab").wait(60)
+    return bool(stage.ask("SELECT state = 'done' FROM scheduling_historyimport")[0])
 
 
 def test_a_job_that_ran_at_the_first_look_is_counted_once_and_from_its_start(
