@@ -51,8 +51,9 @@ class Use:
     until_us: int
 
 
-def add_runs(cluster_id: int, runs: Sequence[PastRun]) -> None:
+def add_runs(cluster: Cluster, runs: Sequence[PastRun]) -> None:
     """Write the members of runs; all that they held counts as allocated, utilisation unknown."""
+    cluster_id = cluster.pk
     rows: list[tuple[Any, ...]] = []
     spans = []
     for run in runs:
@@ -64,6 +65,11 @@ def add_runs(cluster_id: int, runs: Sequence[PastRun]) -> None:
             spans.append(Span(run.tenant_id, run.pool_id, weighted, run.start_us, run.end_us))
     sql.write_many(sql.ADD_PAST, rows)
     book_past(cluster_id, spans)
+    # What nobody can see yet is rolled up once it can be (add_capacity).
+    known_us = None if cluster.history_from is None else to_us(cluster.history_from)
+    shown = [span.start_us for span in spans if known_us is not None and span.end_us > known_us]
+    if shown and known_us is not None:
+        lower_mark(cluster_id, max(min(shown), known_us))
 
 
 def _row(
@@ -119,7 +125,7 @@ def begin_earlier(cluster: Cluster, *, first_look_us: int) -> int:
                     [(row[1], row[2]) for row in members],
                 )
             )  # fmt: skip
-    add_runs(cluster.pk, runs)
+    add_runs(cluster, runs)
     return len(runs)
 
 

@@ -237,7 +237,7 @@ class _Import:
     def _meet_the_look(self) -> None:
         """Write what was on at the first look, up to there: as itself, if it was seen then."""
         look = self.job.until
-        if self.cluster.history_from is not None or look != self.cluster.first_look_at:
+        if look != self.cluster.first_look_at:
             return
         found = self._over_the_look(look)
         with self._mine() as job:

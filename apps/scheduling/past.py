@@ -82,7 +82,7 @@ class Past:
                 )
             )  # fmt: skip
         add_rows(members)
-        add_runs(self.cluster.pk, runs)
+        add_runs(self.cluster, runs)
 
     def _jobs(
         self, works: Iterable[ForeignWork], pools: Mapping[str, Pool], usual: PriorityClass

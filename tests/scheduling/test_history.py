@@ -274,6 +274,24 @@ def test_what_ran_over_the_first_look_is_in_up_to_it(past: Remembering, atlas: C
     assert Job.objects.get().ended_at == NOW + 4 * HOUR
 
 
+def test_what_was_over_later_comes_with_the_next_import(past: Remembering, atlas: Cluster) -> None:
+    past.works = many()
+    complete(begin(atlas))
+    past.works += [run(100, NOW - DAY, hours=30), run(101, NOW - 2 * DAY, hours=1)]
+
+    job = complete(begin(atlas))
+
+    assert job.runs == 2
+    atlas.refresh_from_db()
+    span = to_us(NOW - 3 * DAY), to_us(NOW)
+    assert tally(atlas, *span) == tally_raw(atlas, *span)
+    late = Interval.objects.filter(
+        kind="member", job__foreign_ref__in=["lab:100:100", "lab:101:101"]
+    )
+    assert gpu_hours(late) == 4 * 24 + 4
+    assert max(abs(one.gpu_hours) for one in rebuild_usage(atlas)) == 0
+
+
 def test_ours_is_left_out_where_the_ledger_has_it(past: Remembering, atlas: Cluster) -> None:
     job = make_job(make_tenant("nlp"), atlas.pools.get())
     ours = Attempt.objects.create(job=job, number=1, created_at=NOW)
