@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from apps.common.readonly import ReadOnlyAdmin
-from apps.scheduling.models import Forecast, Standing, Tick, Verdict
+from apps.scheduling.models import Forecast, HistoryImport, Standing, Tick, Verdict
 
 
 @admin.register(Tick)
@@ -47,3 +47,12 @@ class ForecastAdmin(ReadOnlyAdmin[Forecast]):
     list_filter = ("cluster",)
     search_fields = ("=job__id", "job__name")
     list_select_related = ("job", "cluster")
+
+
+@admin.register(HistoryImport)
+class HistoryImportAdmin(ReadOnlyAdmin[HistoryImport]):
+    """Imports of clusters' histories; ``manage.py import_history`` begins one, and goes on."""
+
+    list_display = ("cluster", "since", "until", "done_until", "state", "runs", "known", "problem")
+    list_filter = ("cluster", "state")
+    list_select_related = ("cluster",)
