@@ -15,10 +15,12 @@ from apps.common.errors import DomainError
 from apps.console.marks import Alert
 from apps.console.people import Told, Viewer
 from apps.ledger.models import Interval, IntervalKind
-from apps.scheduling.models import Tick
+from apps.scheduling.models import HistoryImport, ImportState, Tick
+from apps.scheduling.selectors import imports_of, percent_done
 
 LOOKS = 60
 JOBS_SHOWN = 3
+IMPORTS_SHOWN = 3
 GRADES: dict[str, str] = {
     Grade.OBSERVE: "Rollcall only watches: nothing on it is changed, and the plan shows what would be done.",
     Grade.ADVISE: "Rollcall watches and plans; nothing on it is started or stopped.",
@@ -61,6 +63,14 @@ def abilities_of(cluster: Cluster) -> list[Ability]:
         return [Ability("cross", "bad", refusal.message)]
     can = [Ability("check", "ok", ABLE[name]) for name in ABLE if name in told.can]
     return can + [Ability("slash", "ink3", words) for words in told.cannot.values()]
+
+
+def able_to(cluster: Cluster) -> frozenset[str]:
+    """Return what can be done with a cluster, by the port's names; nothing is asked of it."""
+    try:
+        return backend_of(cluster).capabilities().can
+    except DomainError:
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +170,38 @@ def _node_row(node: Node, here: Sequence[Interval], viewer: Viewer) -> NodeRow:
     told = tuple(viewer.told(job) for job in list(jobs.values())[:JOBS_SHOWN])
     glyph, tone = NODE_MARKS[NodeState(node.state)]
     return NodeRow(node, glyph, tone, used, held, free, told, len(jobs) - len(told))
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRow:
+    """An import of a cluster's history: how far it is, and what came of it."""
+
+    percent: int
+    running: bool
+    text: str
+    problem: str
+    job: HistoryImport
+
+
+def import_rows(cluster: Cluster) -> list[ImportRow]:
+    """Return the newest imports of a cluster's history; one query."""
+    return [
+        ImportRow(
+            percent_done(job),
+            job.state == ImportState.RUNNING,
+            _import_words(job),
+            job.problem,
+            job,
+        )
+        for job in imports_of(cluster)[:IMPORTS_SHOWN]
+    ]
+
+
+def _import_words(job: HistoryImport) -> str:
+    """Return what an import brought, and what it left out and why."""
+    brought = f"{show.counted(job.runs, 'run')} written, {show.whole(job.known)} known already"
+    left = [f"{show.whole(many)} {why}" for why, many in sorted(job.left_out.items())]
+    return f"{brought}; left out: {', '.join(left)}." if left else f"{brought}."
 
 
 def trouble_of(cluster: Cluster, viewer: Viewer) -> list[Alert]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import datetime, time
 from itertools import groupby
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.utils.html import format_html
 
 from apps.backends.kinds import KINDS, option_fields
 from apps.backends.models import Cluster, Grade
+from apps.common import show
 from apps.common.errors import DomainError
 from apps.console.cluster_facts import GRADES
 from apps.console.option_fields import field_of
@@ -112,6 +114,25 @@ class GradeForm(ReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["reason"].help_text = WHY
+
+
+class HistoryForm(ReasonForm):
+    """From when on a cluster's history is imported, and why."""
+
+    since = forms.DateField(
+        widget=forms.DateInput(attrs={"type": "date"}),
+        help_text="Runs that ended from the beginning of that day on.",
+    )
+
+    field_order = ("since", "reason")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"label_suffix": "", **kwargs})
+        self.fields["reason"].help_text = WHY
+
+    def begin(self) -> datetime:
+        """Return the beginning of the day, in the zone of the pages."""
+        return datetime.combine(self.cleaned_data["since"], time(), tzinfo=show.zone())
 
 
 KIND_LABELS = {kind.name: kind.label for kind in KINDS.values()}

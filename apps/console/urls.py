@@ -5,7 +5,7 @@ from django.urls import URLPattern, path
 
 from apps.console import views_account
 from apps.console.views_actions import Confirm
-from apps.console.views_cluster_changes import AddCluster, ChangeGrade, EditCluster
+from apps.console.views_cluster_changes import AddCluster, ChangeGrade, EditCluster, ImportHistory
 from apps.console.views_clusters import ClusterPage, ClustersPage
 from apps.console.views_eviction import EvictionPage
 from apps.console.views_evictions import EvictionsPage
@@ -86,6 +86,7 @@ urlpatterns: list[URLPattern] = [
     path("clusters/<slug:name>.json", ClusterPage.as_view(form="json"), name="cluster-json"),
     path("clusters/<slug:name>/edit/", EditCluster.as_view(), name="cluster-edit"),
     path("clusters/<slug:name>/grade/", ChangeGrade.as_view(), name="cluster-grade"),
+    path("clusters/<slug:name>/history/", ImportHistory.as_view(), name="cluster-history"),
     path("idle/", IdlePage.as_view(), name="idle"),
     path("idle.csv", IdlePage.as_view(form="csv"), name="idle-csv"),
     path("idle.json", IdlePage.as_view(form="json"), name="idle-json"),

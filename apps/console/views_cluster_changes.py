@@ -17,11 +17,12 @@ from apps.backends.kinds import KINDS, check_options, preflight
 from apps.backends.models import Cluster, Grade
 from apps.common.errors import DomainError
 from apps.console.cluster_facts import finding_rows, findings_words
-from apps.console.cluster_forms import KIND_LABELS, ClusterForm, GradeForm
+from apps.console.cluster_forms import KIND_LABELS, ClusterForm, GradeForm, HistoryForm
 from apps.console.pages import Crumb, PageInfo
 from apps.console.people import viewer_of
 from apps.console.scope import Option, Segment
 from apps.console.views_clusters import cluster_or_404
+from apps.scheduling.history import start_history_import
 
 USUAL_KIND = "slurm"
 
@@ -196,6 +197,44 @@ class ChangeGrade(ForAdmins):
             "missing": missing or "anyway" in form.data,
         }
         return render(self.request, "console/cluster_grade.html", context, status=status)
+
+
+class ImportHistory(ForAdmins):
+    """Begin to import what a cluster remembers of runs that are over."""
+
+    def get(self, request: HttpRequest, name: str) -> HttpResponse:
+        """Ask from when on, and why."""
+        cluster = cluster_or_404(request, name)
+        return self._page(cluster, HistoryForm())
+
+    def post(self, request: HttpRequest, name: str) -> HttpResponse:
+        """Begin; a worker goes on with it."""
+        cluster = cluster_or_404(request, name)
+        form = HistoryForm(request.POST)
+        if not form.is_valid():
+            return self._page(cluster, form, status=422)
+        try:
+            start_history_import(
+                cluster,
+                since=form.begin(),
+                by=viewer_of(request).user,
+                now=timezone.now(),
+                reason=form.cleaned_data["reason"],
+            )
+        except DomainError as error:
+            form.add_error(error.field if error.field in form.fields else None, error.message)
+            return self._page(cluster, form, status=422)
+        messages.success(request, f"The history of {cluster} is being imported.")
+        return redirect(f"{reverse('console:cluster', args=[cluster.name])}#history")
+
+    def _page(self, cluster: Cluster, form: HistoryForm, status: int = 200) -> HttpResponse:
+        heading = f"History of {cluster}"
+        context = {
+            "page": PageInfo("cluster-history", heading, heading, crumbs_of(cluster, "History")),
+            "cluster": cluster,
+            "form": form,
+        }
+        return render(self.request, "console/cluster_history.html", context, status=status)
 
 
 DONE: dict[str, str] = {

@@ -20,8 +20,10 @@ from apps.console.cluster_facts import (
     GRADES,
     Look,
     abilities_of,
+    able_to,
     finding_rows,
     findings_words,
+    import_rows,
     look_of,
     milliseconds,
     node_rows,
@@ -169,6 +171,7 @@ class ClusterPage(Page):
             "pager": page.pager(self.query, words, names=("ahead", "behind")),
             "may": self.viewer.is_admin,
             "links": self.links(),
+            **self.past(),
             **self.checked(),
         }
 
@@ -179,6 +182,12 @@ class ClusterPage(Page):
             return {}
         found = preflight(self.cluster, now=timezone.now())
         return {"findings": finding_rows(found), "findings_words": findings_words(found)}
+
+    def past(self) -> dict[str, Any]:
+        """Return how far imports of its history are, for admins, where it has one."""
+        if not self.viewer.is_admin or "history" not in able_to(self.cluster):
+            return {}
+        return {"remembers": True, "imports": import_rows(self.cluster)}
 
     def answer(self, look: Look | None) -> str:
         """Return how many GPUs are up, and how long a tick takes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +15,7 @@ from apps.backends.models import Cluster, Node, NodeState
 from apps.backends.services import add_cluster
 from apps.jobs.models import Job
 from apps.ledger.models import Interval, IntervalKind
-from apps.scheduling.models import Tick
+from apps.scheduling.models import HistoryImport, Tick
 
 AsUser = Callable[[str], Client]
 OPTIONS = {"bin": "/nowhere", "accounts": {"nlp": "language"}}
@@ -134,7 +134,7 @@ def test_few_queries_however_many_nodes(
 class TestChanges:
     """What admins do in forms."""
 
-    @pytest.mark.parametrize("url", ["new/", "boreas/edit/", "boreas/grade/"])
+    @pytest.mark.parametrize("url", ["new/", "boreas/edit/", "boreas/grade/", "boreas/history/"])
     def test_they_are_for_admins(self, url: str, boreas: Cluster, as_user: AsUser) -> None:
         assert as_user("alice").get(f"/clusters/{url}").status_code == 403
         assert as_user("alice").post(f"/clusters/{url}", {}).status_code == 403
@@ -248,3 +248,43 @@ class TestChanges:
         assert "Say why, in 10 characters or more." in answer.content.decode()
         boreas.refresh_from_db()
         assert boreas.grade == "observe"
+
+    def test_an_import_of_history_is_begun_and_shows_how_far_it_is(
+        self, boreas: Cluster, as_user: AsUser, now: datetime
+    ) -> None:
+        boreas.first_look_at = boreas.observed_at = now
+        boreas.save()
+        client = as_user("admin")
+        day = (now - timedelta(days=4)).date()
+        typed = {"since": day.isoformat(), "reason": "last month is to be in the books"}
+
+        answer = client.post("/clusters/boreas/history/", typed)
+
+        assert answer["Location"] == "/clusters/boreas/#history"
+        job = HistoryImport.objects.get()
+        assert (job.until, job.started_by.username) == (now, "admin")
+        job.done_until = job.since + (job.until - job.since) / 2
+        job.runs, job.left_out = 7, {"asked for no GPUs": 3}
+        job.save()
+        page = html_of(client, "/clusters/boreas/")
+        assert '<progress max="100" value="50"' in page
+        assert "7 runs written, 0 known already; left out: 3 asked for no GPUs." in page
+        again = client.post("/clusters/boreas/history/", typed)
+        assert "The history of boreas is being imported already." in again.content.decode()
+        assert "Import its history" not in html_of(as_user("alice"), "/clusters/boreas/")
+        assert "Import its history" not in html_of(client, "/clusters/atlas/")
+
+    @pytest.mark.parametrize("since", ["", "soon", "2999-01-01"])
+    def test_a_day_that_cannot_be_is_named(
+        self, since: str, boreas: Cluster, as_user: AsUser, now: datetime
+    ) -> None:
+        boreas.first_look_at = now
+        boreas.save()
+
+        answer = as_user("admin").post(
+            "/clusters/boreas/history/", {"since": since, "reason": "long enough a reason"}
+        )
+
+        assert answer.status_code == 422
+        assert "since" in answer.context["form"].errors
+        assert not HistoryImport.objects.exists()
