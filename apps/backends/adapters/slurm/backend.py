@@ -9,25 +9,15 @@ from time import perf_counter
 from typing import Any
 
 from apps.backends.adapters.slurm import workload as workloads
+from apps.backends.adapters.slurm.commands import Commands
 from apps.backends.adapters.slurm.history import Ground, ground, read_history
 from apps.backends.adapters.slurm.look import Look, look, observation, told_by
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options, read_options
-from apps.backends.adapters.slurm.own import (
-    CHECKPOINTED,
-    OWN,
-    OwnJob,
-    one_each,
-    own_in,
-)
-from apps.backends.adapters.slurm.runner import Answer, Runner
-from apps.backends.adapters.slurm.submit import (
-    Uneven,
-    arguments,
-    environment_of,
-    script_of,
-    shape_of,
-)
+from apps.backends.adapters.slurm.own import CHECKPOINTED, OwnJob, one_each
+from apps.backends.adapters.slurm.runner import Runner
+from apps.backends.adapters.slurm.submit import Uneven, shape_of
+from apps.backends.adapters.slurm.ways import Refused, Way
 from apps.backends.models import Cluster
 from apps.backends.port import (
     BackendError,
@@ -51,7 +41,6 @@ CANNOT = {
     "nvlink": "Slurm does not tell which nodes share NVLink.",
     "isolation": "Accounts, QOS and limits of Slurm are neither set nor read.",
 }
-GONE = ("already finished", "invalid job id", "already completing", "no job")
 
 
 class SlurmBackend:
@@ -61,6 +50,7 @@ class SlurmBackend:
         self._cluster = cluster
         self._options: Options = read_options(cluster.options)
         self._runner = Runner(self._options)
+        self._way: Way = Commands(self._runner, self._options)
         self._look: Look | None = None
         self._ground: Ground | None = None
 
@@ -118,16 +108,11 @@ class SlurmBackend:
             pool=request.pool,
             signal=request.workload["checkpoint_signal"] or "",
         )
-        answer = self._runner.run(
-            "sbatch",
-            *arguments(request, self._options, mark, nodes),
-            stdin=script_of(request.workload, request.gpus_per_member),
-            plain=False,
-            extra=environment_of(request),
-        )
-        if answer.code:
-            return LaunchResult("refused", detail=f"Slurm refused it: {answer.said}")
-        return self._launched(answer, seen, request)
+        try:
+            number = self._way.submit(request, mark, nodes)
+        except Refused as words:
+            return LaunchResult("refused", detail=f"Slurm refused it: {words}")
+        return self._launched(number, seen, request)
 
     def stop(self, uid: str, *, now: datetime) -> None:
         """End an attempt; one that is gone already is success."""
@@ -151,9 +136,9 @@ class SlurmBackend:
         if not job.runs:
             self._cancel(job, now=now)
             return
-        self._change(job, "hold", str(job.id))
+        self._way.hold(job)
         if job.mark.signal:
-            self._scancel(job, f"--signal={job.mark.signal}", "--batch", "--state=RUNNING")
+            self._way.signal(job)
         self._remark(job, replace(job.mark, asked=to_us(now)))
 
     def shrink(self, uid: str, *, keep: int, until: datetime, now: datetime) -> None:
@@ -173,7 +158,7 @@ class SlurmBackend:
         if job.mark.asked and job.mark.signal:
             return False
         if job.mark.asked:
-            self._change(job, "release", str(job.id))
+            self._way.release(job)
             self._remark(job, replace(job.mark, asked=0))
         return True
 
@@ -184,9 +169,9 @@ class SlurmBackend:
         job = seen.own.get(uid)
         if job is None or seen.is_over(job):
             return
-        self._change(job, "update", f"JobId={job.id}", f"Nice={DEMOTED_NICE}")
+        self._way.renice(job, DEMOTED_NICE)
         if job.runs:
-            self._change(job, "hold", str(job.id))
+            self._way.hold(job)
 
     def utilisation(self, *, now: datetime) -> Sequence[Sample]:
         """Return that the utilisation of each running attempt is unknown: Slurm does not see it."""
@@ -212,7 +197,7 @@ class SlurmBackend:
 
     def _look_anew(self, known: frozenset[str], *, now: datetime) -> Look:
         self._look = None
-        self._look = look(self._runner, self._cluster.name, known, now=now)
+        self._look = look(self._way, self._cluster.name, known, now=now)
         return self._look
 
     def _last(self, now: datetime) -> Look:
@@ -225,12 +210,10 @@ class SlurmBackend:
             started = from_us(max(seen.clock.us(job.start), job.mark.at))
         return LaunchResult("exists", started, cluster_ref=f"{seen.slurm}:{job.key}")
 
-    def _launched(self, answer: Answer, seen: Look, request: LaunchRequest) -> LaunchResult:
+    def _launched(self, number: str, seen: Look, request: LaunchRequest) -> LaunchResult:
         """Return the new job's id and submit time: the id alone may be given out again."""
-        number = answer.out.strip().split(";")[0]
-        name = job_name(request.name, request.uid)
-        listed = self._runner.run("squeue", "-h", "--me", "-t", "all", f"--name={name}", "-o", OWN)
-        job = one_each(own_in(listed.out, self._cluster.name))[0].get(request.uid)
+        listed = self._way.submitted(job_name(request.name, request.uid), self._cluster.name)
+        job = one_each(listed)[0].get(request.uid)
         if job is not None:
             self._know(job)
         ref = "" if job is None else f"{seen.slurm}:{job.key}"
@@ -246,21 +229,11 @@ class SlurmBackend:
         """Cancel a job, after writing down that it was us."""
         if not job.mark.stop:
             self._remark(job, job.mark.stopped(to_us(now), why))
-        self._scancel(job)
-
-    def _scancel(self, job: OwnJob, *options: str) -> None:
-        """Cancel or signal the job of this id *and* this name: an id may be somebody else's by now."""
-        self._change(job, *options, "--me", f"--name={job.name}", str(job.id), command="scancel")
+        self._way.cancel(job)
 
     def _remark(self, job: OwnJob, mark: Mark) -> None:
-        self._change(job, "update", f"JobId={job.id}", f"Comment={mark.text()}")
+        self._way.remark(job, mark)
         self._know(replace(job, mark=mark))
-
-    def _change(self, job: OwnJob, *arguments: str, command: str = "scontrol") -> None:
-        """Run a command that changes a job; one that is gone by now is success."""
-        answer = self._runner.run(command, *arguments)
-        if answer.code and not any(words in answer.err.lower() for words in GONE):
-            raise BackendError(f"Slurm refused to change job {job.id}: {answer.said}", retry=True)
 
     def _tidy(self, seen: Look, *, now: datetime) -> None:
         """Take away what Slurm would start though it must not.
@@ -270,7 +243,7 @@ class SlurmBackend:
         """
         patience = self._options.start_seconds * MICROSECOND
         for job in seen.spare:
-            self._scancel(job)
+            self._way.cancel(job)
         for job in seen.own.values():
             if not job.waits or job.mark.stop or job.mark.left:
                 continue
@@ -279,7 +252,7 @@ class SlurmBackend:
                 left = max(seen.clock.us(job.submit), job.mark.asked)
                 if detail.exit_code == CHECKPOINTED:
                     self._remark(job, replace(job.mark, left=left))
-                self._scancel(job)
+                self._way.cancel(job)
             elif to_us(now) - job.mark.at > patience:
                 self._cancel(job, now=now, why=job.reason or "no reason")
 

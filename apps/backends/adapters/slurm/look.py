@@ -1,4 +1,4 @@
-"""One look at a Slurm cluster: three commands that only read, and what they show together."""
+"""One look at a Slurm cluster, and what all that it said shows together."""
 
 from __future__ import annotations
 
@@ -9,26 +9,16 @@ from datetime import datetime
 from apps.backends.adapters.slurm.foreign import foreign_in
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import (
-    OWN,
     Clock,
     Detail,
     OwnJob,
     came_back,
-    detail_in,
     gpus_held,
     one_each,
-    own_in,
     seen,
 )
-from apps.backends.adapters.slurm.runner import Runner
-from apps.backends.adapters.slurm.text import (
-    EVERY,
-    JobRow,
-    NodeText,
-    config_of,
-    nodes_in,
-    rows_in,
-)
+from apps.backends.adapters.slurm.text import JobRow, NodeText
+from apps.backends.adapters.slurm.ways import Way
 from apps.backends.port import ForeignWork, Observation, SeenAttempt, SeenNode
 from apps.common.time import MICROSECOND, from_us, to_us
 
@@ -65,46 +55,20 @@ def clock_of(as_of: int, now: datetime) -> Clock:
     return Clock(skew if abs(skew) > SAME_CLOCK_SECONDS else 0)
 
 
-def look(runner: Runner, cluster: str, known: frozenset[str], *, now: datetime) -> Look:
-    """Ask Slurm for its nodes and jobs; ``known``: the ended jobs that were told before.
-
-    Nodes first: a job of ours that starts meanwhile is not taken for somebody else's. One that ends
-    meanwhile is, for one look: better to take a GPU for used than to promise it twice.
-    How a job ended takes a second question, asked only when one did.
-    """
-    config, nodes, own, every = (
-        answer.out
-        for answer in runner.read(
-            ["scontrol", "-o", "show", "config"],
-            ["scontrol", "-d", "-o", "show", "node"],
-            ["squeue", "-h", "--me", "-t", "all", "-o", OWN],
-            # Those that ended too, for as long as Slurm remembers them; it costs slurmctld no more.
-            ["squeue", "-h", "-a", "-t", "all", "-o", EVERY],
-        )
-    )
-    settings = config_of(config)
-    jobs = own_in(own, cluster)
-    asked = [job for job in jobs if not job.runs and job.key not in known]
-    details = {}
-    if asked:
-        answers = runner.read(*(["scontrol", "-o", "show", "job", str(job.id)] for job in asked))
-        details = {
-            job.id: detail_in(answer.out)
-            for job, answer in zip(asked, answers, strict=True)
-            if not answer.code
-        }
-    as_of = int(settings["as_of"])
-    found, spare = one_each(jobs)
+def look(way: Way, cluster: str, known: frozenset[str], *, now: datetime) -> Look:
+    """Ask Slurm for its nodes and jobs; ``known``: the ended jobs that were told before."""
+    told = way.records(cluster, known)
+    found, spare = one_each(told.own)
     return Look(
-        slurm=settings.get("ClusterName", ""),
-        booted=int(settings["BOOT_TIME"]),
-        as_of=as_of,
-        clock=clock_of(as_of, now),
-        nodes=nodes_in(nodes),
-        rows=rows_in(every),
+        slurm=told.slurm,
+        booted=told.booted,
+        as_of=told.as_of,
+        clock=clock_of(told.as_of, now),
+        nodes=told.nodes,
+        rows=told.rows,
         own=found,
         spare=spare,
-        details=details,
+        details=told.details,
     )
 
 
