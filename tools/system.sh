@@ -10,6 +10,7 @@ need() { # need PACKAGES TEST…
 }
 has_postgres() { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; }
 has_fonts() { fc-list 2>/dev/null | grep -qi dejavu; }
+has_jwt() { ls /usr/lib/*/slurm-wlm/auth_jwt.so; }
 case "$legs" in *\ postgres\ *|*\ faults\ *|*\ project\ *|*\ bench\ *) need postgresql has_postgres ;; esac
 case "$legs" in *\ unit\ *|*\ postgres\ *|*\ faults\ *|*\ project\ *|*\ bench\ *)
     need redis-server command -v redis-server ;; esac
@@ -19,10 +20,11 @@ case "$legs" in *\ browser\ *|*\ slurm\ *)
     need 'fonts-dejavu-core fontconfig' has_fonts ;; esac
 case "$legs" in *\ slurm*)
     for daemon in munged:munge slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd \
-        mariadbd:mariadb-server sshd:openssh-server; do
+        mariadbd:mariadb-server sshd:openssh-server slurmrestd:slurmrestd; do
         need "${daemon#*:}" test -x "/usr/sbin/${daemon%:*}"
     done
-    need slurm-client command -v sbatch ;; esac
+    need slurm-client command -v sbatch
+    need slurm-wlm-jwt-plugin has_jwt ;; esac
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" != 0 ]; then

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ValidationError
 
+from apps.audit.models import Entry
 from apps.backends.adapters.slurm import workload
 from apps.backends.adapters.slurm.marks import Mark
 from apps.backends.adapters.slurm.options import Options, read_options
@@ -25,8 +26,10 @@ from apps.backends.models import Cluster
 from apps.backends.port import BackendError, LaunchRequest
 from apps.backends.services import add_cluster
 from apps.common.errors import Invalid
+from apps.common.sealing import unseal
 from tests.factories import NOW
 
+REST = {"way": "rest", "url": "http://slurm:6820", "user": "u", "token": "a.b.c"}
 UID = "00000000-0000-4000-8000-000000000001"
 
 
@@ -42,7 +45,19 @@ def request(*nodes: str, **changes) -> LaunchRequest:
     ("options", "field"),
     [
         ({"hots": "x"}, "hots"),
-        ({"way": "rest"}, "way"),
+        ({"way": "soap"}, "way"),
+        ({"way": "rest"}, "url"),
+        ({"way": "rest", "url": "slurm:6820"}, "url"),
+        ({"way": "rest", "url": "http://a:b@slurm:6820"}, "url"),
+        ({"way": "rest", "url": "http://slurm:x"}, "url"),
+        ({"way": "rest", "url": "http://slurm:6820"}, "user"),
+        ({"way": "rest", "url": "http://slurm:6820", "user": "u"}, "token"),
+        ({**REST, "token": "not-three-parts"}, "token"),
+        ({**REST, "token": "a.b.c\r\nX-Other: 1"}, "token"),
+        ({**REST, "jwt_key": "/k"}, "jwt_key"),
+        ({**REST, "ca": "/ca"}, "ca"),
+        ({**REST, "host": "login"}, "key"),
+        ({"token": "a.b.c"}, "way"),
         ({"way": "ssh"}, "host"),
         ({"way": "ssh", "host": "login"}, "key"),
         ({"host": "login"}, "way"),
@@ -240,3 +255,30 @@ def test_the_answers_of_one_round_trip_are_taken_apart():
     assert (second.code, second.said) == (1, "x")
     assert third.code == 9
     assert len(_split("one\n\nMARK 0\ncut of", "MARK")) == 1
+
+
+def test_rest_has_the_commands_that_it_is_given_and_says_so_if_none() -> None:
+    places = [
+        read_options(REST | more).commands
+        for more in ({}, {"bin": "/opt/slurm/bin"}, {"host": "login", "key": "/k"})
+    ]
+
+    assert places == ["", "local", "ssh"]
+    with pytest.raises(BackendError, match="and sacctmgr is not done by it"):
+        Runner(read_options(REST)).run("sacctmgr", "show", "account")
+
+
+def test_a_token_is_stored_sealed_whoever_saves_it_and_shown_nowhere(db) -> None:
+    cluster = add_cluster("atlas", kind="slurm", now=NOW, options=REST | {"token": "aa.bb.cc"})
+    stored = Cluster.objects.get().options
+    Cluster.objects.get().save()
+    Cluster.objects.create(name="b", kind="slurm", options=REST | {"token": " dd.ee.ff "})
+
+    assert unseal(stored["token"]) == "aa.bb.cc"
+    assert Cluster.objects.get(name="atlas").options == stored
+    assert unseal(Cluster.objects.get(name="b").options["token"]) == "dd.ee.ff"
+    said = [str(cluster.options), str(list(Entry.objects.values_list("changes", flat=True)))]
+    assert not any("aa.bb.cc" in words for words in [*said, repr(read_options(stored))])
+    with pytest.raises(Invalid) as refusal:
+        read_options(REST | {"token": "aa.bb.c c"})
+    assert "aa.bb" not in str(refusal.value)

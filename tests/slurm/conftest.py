@@ -9,6 +9,7 @@ import pytest
 from tests.labs.slurm.accounting import Accounting
 from tests.labs.slurm.conf import Shape
 from tests.labs.slurm.lab import Lab, missing
+from tests.labs.slurm.rest import Rest
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +53,24 @@ def accounting_lab(running_accounting_lab: Lab) -> Lab:
     """The lab with accounts and nothing on it; the accounts of earlier tests stay."""
     running_accounting_lab.clear()
     return running_accounting_lab
+
+
+@pytest.fixture(scope="session")
+def running_rest_lab() -> Iterator[Lab]:
+    """A lab with a slurmrestd, started once."""
+    reason = missing(*Accounting.PROGRAMS, *Rest.PROGRAMS)
+    if reason:
+        pytest.skip(reason)
+    with Lab(Shape(accounting=True, rest=True)) as lab:
+        lab.run("sacctmgr", "-i", "add", "account", "research")
+        lab.run("sacctmgr", "-i", "add", "user", "nobody", "account=research")
+        yield lab
+
+
+@pytest.fixture
+def rest_lab(running_rest_lab: Lab) -> Lab:
+    """The lab with a slurmrestd and nothing on it."""
+    if not running_rest_lab.alive("slurmrestd"):
+        running_rest_lab.rest.start()
+    running_rest_lab.clear()
+    return running_rest_lab

@@ -1,4 +1,4 @@
-"""The port's promises, asked of a real Slurm: the same as tests/backends, on a clock that runs."""
+"""The port's promises, asked of a real Slurm by each way: the same as tests/backends, on a clock that runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from tests.labs.slurm.lab import Lab
 from tests.slurm.stage import GPUS, POOL, SLEEPS, Stage, now
 
 
-@pytest.fixture
-def stage(lab: Lab) -> Stage:
-    return Stage(lab)
+@pytest.fixture(params=["commands", "rest"])
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """The same by each way into Slurm; that by REST has no commands beside."""
+    if request.param == "commands":
+        return Stage(request.getfixturevalue("lab"))
+    lab: Lab = request.getfixturevalue("rest_lab")
+    return Stage(lab, changes={"conf": "", **lab.rest.options()})
 
 
 def test_it_says_what_it_can_do_and_what_not(stage: Stage) -> None:

@@ -13,6 +13,7 @@ class Shape:
     """What a lab looks like; ``extra`` are further lines of slurm.conf.
 
     ``accounting``: with a slurmdbd of its own; else what a job is booked to is not looked at.
+    ``rest``: with a slurmrestd, which takes accounting too.
     """
 
     nodes: int = 5
@@ -21,6 +22,7 @@ class Shape:
     cpus: int = 64
     memory_mib: int = 512_000
     accounting: bool = False
+    rest: bool = False
     extra: tuple[str, ...] = field(default=())
 
 
@@ -81,6 +83,10 @@ AccountingStoragePort={dbd_port}
 AccountingStoragePass={dir}/munge/munge.sock
 AccountingStorageEnforce=associations,limits,qos
 AccountingStorageTRES=gres/gpu,gres/gpu:{gpu_type}"""
+
+JWT = """\
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={dir}/jwt/key"""
 
 SLURMDBD_CONF = """\
 AuthType=auth/munge
@@ -151,6 +157,8 @@ def write_conf(
             dir=folder, dbd_port=dbd_port, gpu_type=shape.gpu_type
         ),
     ]
+    if shape.rest:
+        lines.append(JWT.format(dir=folder))
     lines += [
         NODE.format(
             name=name, host=host, port=port, cpus=shape.cpus, memory=shape.memory_mib,
@@ -166,7 +174,8 @@ def write_conf(
     (etc / "slurm.conf").write_text("\n".join(lines) + "\n")
     if shape.accounting:
         secret = etc / "slurmdbd.conf"  # it refuses to start if others may read it
-        secret.write_text(SLURMDBD_CONF.format(dir=folder, dbd_port=dbd_port, user=user))
+        said = SLURMDBD_CONF.format(dir=folder, dbd_port=dbd_port, user=user)
+        secret.write_text(said + (JWT.format(dir=folder) + "\n" if shape.rest else ""))
         secret.chmod(0o600)
     _make_devices(folder / "dev", shape.gpus)
     (etc / "gres.conf").write_text(

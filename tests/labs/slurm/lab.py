@@ -1,6 +1,6 @@
 """Starts and stops a real munged, slurmctld and one slurmd a node, all in one folder.
 
-Where its shape asks for accounting, a mariadb and a slurmdbd stand behind them.
+Where its shape asks for it, a mariadb and a slurmdbd stand behind them, a slurmrestd before them.
 
 As a command, ``python -m tests.labs.slurm.lab -- CMD`` runs CMD beside a lab, with SLURM_CONF set,
 and ends with CMD's exit status.
@@ -19,12 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from tests.labs.slurm.accounting import Accounting
 from tests.labs.slurm.conf import Shape, names_of, write_conf
+from tests.labs.slurm.rest import Rest
 from tests.services import die_with_parent
 
 PATIENCE = 30.0
@@ -62,7 +63,10 @@ class Lab:
 
     def __init__(self, shape: Shape | None = None) -> None:
         self.shape = shape or Shape()
-        reason = missing(*(Accounting.PROGRAMS if self.shape.accounting else ()))
+        reason = missing(
+            *(Accounting.PROGRAMS if self.shape.accounting else ()),
+            *(Rest.PROGRAMS if self.shape.rest else ()),
+        )
         if reason:
             raise LabMissing(reason)
         self.nodes = names_of(self.shape)
@@ -77,6 +81,7 @@ class Lab:
             "HOME": str(self.dir),
         }
         self.accounting = Accounting(self)
+        self.rest = Rest(self)
         self._stock_conf = ""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -104,10 +109,13 @@ class Lab:
             (self.dir / name).mkdir()
         (self.dir / "jobs").chmod(0o1777)
         version = self.run("slurmd", "-V").split()[-1]
+        *ports, rest_port = _free_ports(4 + len(self.nodes))
+        if self.shape.rest:
+            self.rest.prepare(rest_port)
         write_conf(
             self.dir, self.shape, host=socket.gethostname().split(".")[0],
             user=pwd.getpwuid(os.geteuid()).pw_name, version=version,
-            ports=_free_ports(3 + len(self.nodes)),
+            ports=ports,
         )  # fmt: skip
         self._stock_conf = self.conf.read_text()
         self._start_munge()
@@ -118,6 +126,8 @@ class Lab:
         for name in self.nodes:
             (self.dir / "spool" / name).mkdir()
             self.start_node(name)
+        if self.shape.rest:
+            self.rest.start()
         self.wait(self._all_up, "every node to be idle")
 
     def stop(self) -> None:
@@ -126,8 +136,8 @@ class Lab:
             with contextlib.suppress(subprocess.SubprocessError):
                 self.clear(patience=5)
         nodes = [name for name in self._running if name.startswith("slurmd-")]
-        for name in (*nodes, "slurmctld", "slurmdbd", "mariadbd", "munged"):
-            self._end(name)
+        for name in (*nodes, "slurmrestd", "slurmctld", "slurmdbd", "mariadbd", "munged"):
+            self.end(name)
         self._kill_jobs()
         shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -152,7 +162,7 @@ class Lab:
 
     def stop_controller(self) -> None:
         """Stop slurmctld as its operator would: it saves all that it knows."""
-        self._end("slurmctld", patience=PATIENCE)
+        self.end("slurmctld", patience=PATIENCE)
 
     def kill_controller(self, *, forget: bool = False) -> None:
         """Kill slurmctld as a crash would.
@@ -200,18 +210,19 @@ class Lab:
         process = self._running.get(name)
         return process is not None and process.poll() is None
 
-    def spawn(self, name: str, *command: str) -> None:
+    def spawn(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> None:
         """Start a daemon of the lab's; it ends with the lab, or with us."""
         program = shutil.which(command[0], path=PATH)
         assert program is not None
         with (self.dir / "log" / f"{name}.out").open("ab") as out:
             self._running[name] = subprocess.Popen(
                 [program, *command[1:]], stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, env=self.env, start_new_session=True,
+                stderr=subprocess.STDOUT, env=self.env | dict(env or {}), start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGKILL),
             )  # fmt: skip
 
-    def _end(self, name: str, *, patience: float = 5.0) -> None:
+    def end(self, name: str, *, patience: float = 5.0) -> None:
+        """End a daemon of the lab's; one that is not there is ended."""
         process = self._running.pop(name, None)
         if process is None:
             return

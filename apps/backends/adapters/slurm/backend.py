@@ -15,6 +15,7 @@ from apps.backends.adapters.slurm.look import Look, look, observation, told_by
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.own import CHECKPOINTED, OwnJob, one_each
+from apps.backends.adapters.slurm.rest import CANNOT_SIGNAL_ALONE, Rest
 from apps.backends.adapters.slurm.runner import Runner
 from apps.backends.adapters.slurm.submit import Uneven, shape_of
 from apps.backends.adapters.slurm.ways import Refused, Way
@@ -50,13 +51,16 @@ class SlurmBackend:
         self._cluster = cluster
         self._options: Options = read_options(cluster.options)
         self._runner = Runner(self._options)
-        self._way: Way = Commands(self._runner, self._options)
+        self._way = _way(self._options)
         self._look: Look | None = None
         self._ground: Ground | None = None
 
     def capabilities(self) -> Capabilities:
         """Return what Slurm can and cannot do; nothing is asked of it."""
-        return Capabilities(grade=self._cluster.grade, can=CAN, cannot=CANNOT)
+        cannot = dict(CANNOT)
+        if self._options.way == "rest" and not self._options.commands:
+            cannot["signal_alone"] = CANNOT_SIGNAL_ALONE
+        return Capabilities(grade=self._cluster.grade, can=CAN, cannot=cannot)
 
     def check_workload(self, workload: Mapping[str, Any]) -> dict[str, Any]:
         """Return the workload with defaults filled in; raise Invalid naming the field."""
@@ -212,7 +216,8 @@ class SlurmBackend:
 
     def _launched(self, number: str, seen: Look, request: LaunchRequest) -> LaunchResult:
         """Return the new job's id and submit time: the id alone may be given out again."""
-        listed = self._way.submitted(job_name(request.name, request.uid), self._cluster.name)
+        name = job_name(request.name, request.uid)
+        listed = self._way.submitted(number, name, self._cluster.name)
         job = one_each(listed)[0].get(request.uid)
         if job is not None:
             self._know(job)
@@ -255,6 +260,10 @@ class SlurmBackend:
                 self._way.cancel(job)
             elif to_us(now) - job.mark.at > patience:
                 self._cancel(job, now=now, why=job.reason or "no reason")
+
+
+def _way(options: Options) -> Way:
+    return Rest(options) if options.way == "rest" else Commands(Runner(options), options)
 
 
 def open_backend(cluster: Cluster) -> SlurmBackend:

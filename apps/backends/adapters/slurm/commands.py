@@ -72,7 +72,7 @@ class Commands:
             raise Refused(answer.said)
         return answer.out.strip().split(";")[0]
 
-    def submitted(self, name: str, cluster: str) -> list[OwnJob]:
+    def submitted(self, number: str, name: str, cluster: str) -> list[OwnJob]:
         """Return our jobs of this name."""
         listed = self._runner.run("squeue", "-h", "--me", "-t", "all", f"--name={name}", "-o", OWN)
         return own_in(listed.out, cluster)

@@ -22,10 +22,20 @@ def _field(
 OPTION_FIELDS = (
     _field(
         "way", "Way", kind="choice", group=REACH,
-        choices=(("local", "Slurm's commands on this machine"), ("ssh", "over SSH, with a key")),
+        choices=(("local", "Slurm's commands on this machine"), ("ssh", "over SSH, with a key"), ("rest", "slurmrestd, with a token")),
     ),
+    _field("url", "slurmrestd", "Its address, as https://slurm.example.org:6820.", group=REACH),
+    _field(
+        "token", "Token", "For slurmrestd, as scontrol token prints it; kept sealed, never shown again.",
+        group=REACH, secret=True,
+    ),
+    _field(
+        "jwt_key", "Key of tokens", "Or the path of Slurm's jwt_key here: tokens are signed with it.",
+        group=REACH,
+    ),
+    _field("ca", "CA", "Path of the certificate that slurmrestd's is signed by; empty: the system's.", group=REACH),
     _field("host", "Login node", "Its name, for SSH.", group=REACH),
-    _field("user", "User", "The service user there; empty: as SSH is set up.", group=REACH),
+    _field("user", "User", "The service user there; for slurmrestd the token's.", group=REACH),
     _field("port", "Port", kind="number", group=REACH),
     _field("key", "Key", "Path of the private key on this machine, never the key itself.", group=REACH),
     _field("known_hosts", "Known hosts", "Path of the file with the login node's host key.", group=REACH),

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
+from apps.backends.adapters.slurm.tokens import TOKEN
 from apps.common.errors import Invalid
+from apps.common.sealing import is_sealed
 
 WORD = re.compile(r"[A-Za-z0-9_.@-]+")
 LONGEST = 255
+LONGEST_TOKEN = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,10 @@ class Options:
     """How a Slurm cluster is reached, and what is asked of it for each job."""
 
     way: str = "local"
+    url: str = ""
+    token: str = field(default="", repr=False)
+    jwt_key: str = ""
+    ca: str = ""
     host: str = ""
     user: str = ""
     port: int = 22
@@ -35,6 +43,15 @@ class Options:
     timeout_seconds: int = 5
     start_seconds: int = 60
     settle_seconds: int = 15
+
+    @property
+    def commands(self) -> str:
+        """Return where Slurm's commands are run: local, ssh, or empty: slurmrestd is the only way."""
+        if self.way != "rest":
+            return self.way
+        if self.host:
+            return "ssh"
+        return "local" if self.bin or self.conf else ""
 
 
 def _refuse(key: str, message: str) -> Invalid:
@@ -74,9 +91,35 @@ def _path(key: str, value: object) -> str:
 
 
 def _way(key: str, value: object) -> str:
-    if value not in ("local", "ssh"):
-        raise _refuse(key, f"must be local or ssh, not {value!r}.")
+    if value not in ("local", "ssh", "rest"):
+        raise _refuse(key, f"must be local, ssh or rest, not {value!r}.")
     return str(value)
+
+
+def _url(key: str, value: object) -> str:
+    text = _text(key, value)
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise _refuse(key, "must be an address as https://slurm.example.org:6820.") from None
+    if not text:
+        return ""
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise _refuse(key, "must be an address as https://slurm.example.org:6820.")
+    if parts.username is not None or parts.query or parts.fragment or " " in text:
+        raise _refuse(key, "must be an address alone: no user, no ? and no # in it.")
+    return text.rstrip("/")
+
+
+def _token(key: str, value: object) -> str:
+    """Return a token, sealed or not; one that is none is never repeated."""
+    if not isinstance(value, str) or len(value) > LONGEST_TOKEN:
+        raise _refuse(key, f"must be text of at most {LONGEST_TOKEN} characters.")
+    text = value.strip().removeprefix("SLURM_JWT=")
+    if text and not is_sealed(text) and not TOKEN.fullmatch(text):
+        raise _refuse(key, "must be a token as `scontrol token` prints it: three parts with dots.")
+    return text
 
 
 def _within(low: int, high: int) -> Callable[[str, object], int]:
@@ -98,6 +141,10 @@ def _accounts(key: str, value: object) -> dict[str, str]:
 
 READ: dict[str, Callable[[str, object], Any]] = {
     "way": _way,
+    "url": _url,
+    "token": _token,
+    "jwt_key": _path,
+    "ca": _path,
     "host": _word,
     "user": _word,
     "port": _within(1, 65_535),
@@ -126,15 +173,32 @@ def read_options(options: Mapping[str, Any]) -> Options:
     if unknown:
         raise _refuse(unknown[0][:80], f"is not known; there are {', '.join(READ)}.")
     read = Options(**{key: READ[key](key, value) for key, value in options.items()})
-    if read.way == "ssh" and not read.host:
+    if read.way == "rest":
+        _check_rest(read)
+    elif read.url or read.token or read.jwt_key or read.ca:
+        raise _refuse("way", "must be rest, since slurmrestd's address or a token is named.")
+    if read.commands == "ssh" and not read.host:
         raise _refuse("host", "must name the login node, since options.way is ssh.")
-    if read.way == "ssh" and not read.key:
-        raise _refuse("key", "must be the path of a private key, since options.way is ssh.")
-    if read.way == "local" and (read.host or read.key):
+    if read.commands == "ssh" and not read.key:
+        raise _refuse("key", "must be the path of a private key, since a login node is named.")
+    if read.commands != "ssh" and (read.host or read.key):
         raise _refuse("way", "must be ssh, since a host or a key is named.")
     if not read.directory:
         raise _refuse("directory", "must be a folder that the jobs may write to.")
     return read
+
+
+def _check_rest(read: Options) -> None:
+    if not read.url:
+        raise _refuse("url", "must be the address of slurmrestd, since options.way is rest.")
+    if not read.user:
+        raise _refuse("user", "must name the user that the token is for.")
+    if not read.token and not read.jwt_key:
+        raise _refuse("token", "must be a token, or options.jwt_key the path of the key for one.")
+    if read.token and read.jwt_key:
+        raise _refuse("jwt_key", "must not stand beside options.token.")
+    if read.ca and not read.url.startswith("https:"):
+        raise _refuse("ca", "goes with an address that starts with https://.")
 
 
 def check_options(options: Mapping[str, Any]) -> None:

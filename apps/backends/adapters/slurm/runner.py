@@ -57,6 +57,7 @@ class Runner:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._where = options.commands
 
     def run(
         self,
@@ -71,7 +72,7 @@ class Runner:
         :raises BackendError: if it did not end in time, or the controller was not reached.
         """
         env = self._env(plain) | dict(extra or {})
-        if self._options.way == "local":
+        if self._where == "local":
             limit = patience or self._options.timeout_seconds
             answer = self._wait(self._found(command), env, stdin, limit)
         else:
@@ -87,7 +88,7 @@ class Runner:
 
         :raises BackendError: as ``run``, or if the answer was cut off.
         """
-        if self._options.way == "local":
+        if self._where == "local":
             return [self.run(*command, patience=patience) for command in commands]
         mark = secrets.token_hex(8)
         parts = [
@@ -107,6 +108,12 @@ class Runner:
     def _found(self, command: Sequence[str]) -> list[str]:
         """Return a command of Slurm's where the options say it is; a whole path stays as it is."""
         folder = self._options.bin
+        if not self._where:
+            raise BackendError(
+                f"Only slurmrestd is known of this cluster, and {command[0]} is not done by it: name a"
+                " login node, or the folder of Slurm's commands.",
+                retry=False,
+            )
         if command[0].startswith("/"):
             return list(command)
         return [f"{folder.rstrip('/')}/{command[0]}" if folder else command[0], *command[1:]]

@@ -234,7 +234,7 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
             state=parts[2],
             partition=parts[3],
             account="" if parts[4] == "(null)" else parts[4],
-            per_node=parts[5],
+            per_node="" if parts[5] == "N/A" else parts[5],
             count=int(parts[6]) if parts[6].isdigit() else 1,
             nodes=expand(parts[7]),
             start=None if waiting else instant(parts[8]),

@@ -47,8 +47,8 @@ class Way(Protocol):
         :raises Refused: if Slurm will not have it.
         """
 
-    def submitted(self, name: str, cluster: str) -> list[OwnJob]:
-        """Return our jobs of this name."""
+    def submitted(self, number: str, name: str, cluster: str) -> list[OwnJob]:
+        """Return our jobs of this name; ``number`` is the id that one was given."""
 
     def cancel(self, job: OwnJob) -> None:
         """End a job: the one of this id *and* this name, for an id may be somebody else's by now."""

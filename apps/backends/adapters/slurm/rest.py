@@ -1,0 +1,215 @@
+"""Slurm by slurmrestd: what it is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from apps.backends.adapters.slurm.client import Client, SlurmError
+from apps.backends.adapters.slurm.commands import Commands
+from apps.backends.adapters.slurm.marks import Mark, job_name
+from apps.backends.adapters.slurm.options import Options
+from apps.backends.adapters.slurm.own import OwnJob
+from apps.backends.adapters.slurm.runner import PATH, Runner
+from apps.backends.adapters.slurm.shapes import (
+    MINUTE,
+    detail_of,
+    instant,
+    listed,
+    node_of,
+    number,
+    own_of,
+    row_of,
+)
+from apps.backends.adapters.slurm.submit import account_of, environment_of, script_of
+from apps.backends.adapters.slurm.ways import Records, Refused
+from apps.backends.port import BackendError, LaunchRequest
+
+# From these versions on: numbers are objects and environments lists; GRES are spelt with a slash;
+# a signal may be for the batch script alone.
+NEW_SHAPE, GRES_BY_SLASH, SIGNALS_ALONE = 39, 40, 40
+# Slurm's numbers for a job that is gone: no such id, or over.
+GONE = (2_017, 2_021, 2_084)
+CANNOT_SIGNAL_ALONE = (
+    "slurmrestd before v0.0.40 sends a checkpoint signal to every process of a job, not to its batch"
+    " script alone: whatever does not trap it dies. Name a login node, and it goes by scancel."
+)
+
+
+def submission(
+    request: LaunchRequest, options: Options, mark: Mark, nodes: list[str], version: int
+) -> dict[str, Any]:
+    """Return what is posted to start a gang, as ``submit.arguments`` has it for sbatch."""
+    workload = request.workload
+    typed = "gpu" if request.pool == "gpu" else f"gpu:{request.pool}"
+    gres = f"{typed}:{mark.per_node}"
+    job: dict[str, Any] = {
+        "name": job_name(request.name, request.uid),
+        "comment": mark.text(),
+        "tasks": len(request.nodes),
+        "tasks_per_node": mark.members,
+        "cpus_per_task": workload["cpus_per_member"],
+        "current_working_directory": workload["directory"] or options.directory,
+        "standard_output": workload["output"] or options.output,
+        "dependency": "singleton",
+        "requeue": False,
+    }
+    for name, value in (
+        ("partition", options.partition),
+        ("account", account_of(options, request.tenant)),
+        ("qos", options.qos),
+    ):
+        if value:
+            job[name] = value
+    environment = {"PATH": PATH, **environment_of(request)}
+    memory = workload["memory_mib_per_member"]
+    numbers = {
+        "memory_per_node": None if memory is None else memory * mark.members,
+        # Whole minutes, and none too few.
+        "time_limit": None
+        if request.limit_seconds is None
+        else -(-request.limit_seconds // MINUTE),
+    }
+    if version < NEW_SHAPE:
+        job |= {
+            "nodelist": ",".join(nodes),
+            "nodes": [len(nodes), len(nodes)],
+            "gres": gres,
+            "open_mode": "append",
+            "environment": environment,
+        }
+    else:
+        job |= {
+            "required_nodes": nodes,
+            "minimum_nodes": len(nodes),
+            "maximum_nodes": len(nodes),
+            "tres_per_node": f"gres/{gres}" if version >= GRES_BY_SLASH else f"gres:{gres}",
+            "open_mode": ["APPEND"] if version >= GRES_BY_SLASH else "APPEND",
+            "environment": [f"{name}={value}" for name, value in environment.items()],
+        }
+    for name, asked in numbers.items():
+        if asked is not None:
+            job[name] = asked if version < NEW_SHAPE else {"set": True, "number": asked}
+    return {"job": job, "script": script_of(workload, request.gpus_per_member)}
+
+
+class Rest:
+    """The way by slurmrestd; a signal goes by scancel where there are commands too."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._client = Client(options)
+        self._commands = Commands(Runner(options), options) if options.commands else None
+
+    def records(self, cluster: str, known: frozenset[str]) -> Records:
+        """Ask for everything in three requests; nodes before jobs, for the reason of ``Commands``.
+
+        When slurmctld started is not told, only since when it counts: that is midnight too.
+        """
+        told = self._read("diag").get("statistics")
+        counts: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+        as_of, booted = instant(counts.get("req_time")), instant(counts.get("req_time_start"))
+        if as_of is None or booted is None:
+            raise BackendError("slurmrestd does not say what time it is for Slurm.", retry=True)
+        nodes = [node_of(node) for node in listed(self._read("nodes"), "nodes")]
+        jobs = listed(self._read("jobs"), "jobs")
+        own, details = [], {}
+        for job in jobs:
+            ours = own_of(job, cluster, self._options.user)
+            if ours is not None:
+                own.append(ours)
+                if not ours.runs and ours.key not in known:
+                    details[ours.id] = detail_of(job)
+        return Records(
+            slurm=next((str(job["cluster"]) for job in jobs if job.get("cluster")), ""),
+            booted=booted,
+            as_of=as_of,
+            nodes=nodes,
+            rows=[row_of(job) for job in jobs],
+            own=own,
+            details=details,
+        )
+
+    def submit(self, request: LaunchRequest, mark: Mark, nodes: list[str]) -> str:
+        """Submit a gang."""
+        body = submission(request, self._options, mark, nodes, self._client.version)
+        try:
+            answer = self._client.post("job/submit", body)
+        except SlurmError as error:
+            raise Refused(str(error)) from None
+        found = number(answer.get("job_id"))
+        if not found:
+            raise BackendError("slurmrestd took a job without saying its id.", retry=True)
+        return str(found)
+
+    def submitted(self, number: str, name: str, cluster: str) -> list[OwnJob]:
+        """Return the job of this id, if it is ours and has this name."""
+        found = self._one(number)
+        ours = None if found is None else own_of(found, cluster, self._options.user)
+        return [ours] if ours is not None and ours.name == name else []
+
+    def cancel(self, job: OwnJob) -> None:
+        """End a job."""
+        if self._is_there(job):
+            self._change(job, "DELETE")
+
+    def signal(self, job: OwnJob) -> None:
+        """Send a running job its signal: its batch script alone, or all of it where that cannot be."""
+        if self._commands is not None:
+            self._commands.signal(job)
+        elif self._is_there(job):
+            alone = "&flags=BATCH_JOB" if self._client.version >= SIGNALS_ALONE else ""
+            self._change(job, "DELETE", query=f"?signal={job.mark.signal}{alone}")
+
+    def hold(self, job: OwnJob) -> None:
+        """Put a job on hold."""
+        self._change(job, "POST", {"hold": True})
+
+    def release(self, job: OwnJob) -> None:
+        """Take a job off hold."""
+        self._change(job, "POST", {"hold": False})
+
+    def renice(self, job: OwnJob, nice: int) -> None:
+        """Change how far a job stands behind others."""
+        self._change(job, "POST", {"nice": nice})
+
+    def remark(self, job: OwnJob, mark: Mark) -> None:
+        """Write another mark into a job's comment."""
+        self._change(job, "POST", {"comment": mark.text()})
+
+    def _read(self, path: str) -> dict[str, Any]:
+        try:
+            return self._client.get(path)
+        except SlurmError as error:
+            raise BackendError(f"Slurm refused to tell of {path}: {error}.", retry=True) from None
+
+    def _one(self, number: int | str) -> Mapping[str, Any] | None:
+        """Return a job by its id; None: there is none."""
+        try:
+            found = listed(self._client.get(f"job/{number}"), "jobs")
+        except SlurmError as error:
+            if error.number in GONE:
+                return None
+            raise BackendError(
+                f"Slurm refused to tell of job {number}: {error}.", retry=True
+            ) from None
+        return found[0] if found else None
+
+    def _is_there(self, job: OwnJob) -> bool:
+        """Return whether a job's id is still its own."""
+        found = self._one(job.id)
+        return found is not None and found.get("name") == job.name
+
+    def _change(
+        self, job: OwnJob, method: str, body: Mapping[str, Any] | None = None, *, query: str = ""
+    ) -> None:
+        try:
+            if method == "DELETE":
+                self._client.delete(f"job/{job.id}{query}")
+            else:
+                self._client.post(f"job/{job.id}", body or {})
+        except SlurmError as error:
+            if error.number not in GONE:
+                raise BackendError(
+                    f"Slurm refused to change job {job.id}: {error}", retry=True
+                ) from None
