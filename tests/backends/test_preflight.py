@@ -28,7 +28,7 @@ def test_options_that_cannot_be_are_a_finding() -> None:
     (only,) = preflight(slurm(way="smoke"), now=NOW)
 
     assert (only.name, only.state) == ("options", "missing")
-    assert only.sentence.startswith("options.way must be local or ssh")
+    assert only.sentence.startswith("options.way must be local, ssh or rest")
 
 
 def test_a_login_node_that_hangs_is_given_up(tmp_path: Path) -> None:

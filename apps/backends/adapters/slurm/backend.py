@@ -116,7 +116,7 @@ class SlurmBackend:
             number = self._way.submit(request, mark, nodes)
         except Refused as words:
             return LaunchResult("refused", detail=f"Slurm refused it: {words}")
-        return self._launched(number, seen, request)
+        return self._launched(number, request)
 
     def stop(self, uid: str, *, now: datetime) -> None:
         """End an attempt; one that is gone already is success."""
@@ -212,16 +212,16 @@ class SlurmBackend:
         started = None
         if job.runs and job.start is not None:
             started = from_us(max(seen.clock.us(job.start), job.mark.at))
-        return LaunchResult("exists", started, cluster_ref=f"{seen.slurm}:{job.key}")
+        return LaunchResult("exists", started, cluster_ref=f"{self._way.slurm}:{job.key}")
 
-    def _launched(self, number: str, seen: Look, request: LaunchRequest) -> LaunchResult:
+    def _launched(self, number: str, request: LaunchRequest) -> LaunchResult:
         """Return the new job's id and submit time: the id alone may be given out again."""
         name = job_name(request.name, request.uid)
         listed = self._way.submitted(number, name, self._cluster.name)
         job = one_each(listed)[0].get(request.uid)
         if job is not None:
             self._know(job)
-        ref = "" if job is None else f"{seen.slurm}:{job.key}"
+        ref = "" if job is None else f"{self._way.slurm}:{job.key}"
         return LaunchResult("accepted", detail=f"Slurm calls it {number}", cluster_ref=ref)
 
     def _know(self, job: OwnJob) -> None:

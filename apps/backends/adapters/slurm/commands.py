@@ -20,6 +20,7 @@ class Commands:
     def __init__(self, runner: Runner, options: Options) -> None:
         self._runner = runner
         self._options = options
+        self.slurm = ""
 
     def records(self, cluster: str, known: frozenset[str]) -> Records:
         """Ask for everything in one round trip.
@@ -39,6 +40,7 @@ class Commands:
             )
         )
         settings = config_of(config)
+        self.slurm = settings.get("ClusterName", "")
         jobs = own_in(own, cluster)
         asked = [job for job in jobs if not job.runs and job.key not in known]
         details = {}
@@ -50,7 +52,6 @@ class Commands:
                 if not answer.code
             }
         return Records(
-            slurm=settings.get("ClusterName", ""),
             booted=int(settings["BOOT_TIME"]),
             as_of=int(settings["as_of"]),
             nodes=nodes_in(nodes),

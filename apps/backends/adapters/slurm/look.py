@@ -60,7 +60,7 @@ def look(way: Way, cluster: str, known: frozenset[str], *, now: datetime) -> Loo
     told = way.records(cluster, known)
     found, spare = one_each(told.own)
     return Look(
-        slurm=told.slurm,
+        slurm=way.slurm,
         booted=told.booted,
         as_of=told.as_of,
         clock=clock_of(told.as_of, now),

@@ -20,6 +20,7 @@ from apps.backends.adapters.slurm.shapes import (
     number,
     own_of,
     row_of,
+    text,
 )
 from apps.backends.adapters.slurm.submit import account_of, environment_of, script_of
 from apps.backends.adapters.slurm.ways import Records, Refused
@@ -52,7 +53,6 @@ def submission(
         "current_working_directory": workload["directory"] or options.directory,
         "standard_output": workload["output"] or options.output,
         "dependency": "singleton",
-        "requeue": False,
     }
     for name, value in (
         ("partition", options.partition),
@@ -61,7 +61,13 @@ def submission(
     ):
         if value:
             job[name] = value
-    environment = {"PATH": PATH, **environment_of(request)}
+    # What sbatch itself would add for srun to find.
+    environment = {
+        "PATH": PATH,
+        "SLURM_CPUS_PER_TASK": str(workload["cpus_per_member"]),
+        "SLURM_NTASKS_PER_NODE": str(mark.members),
+        **environment_of(request),
+    }
     memory = workload["memory_mib_per_member"]
     numbers = {
         "memory_per_node": None if memory is None else memory * mark.members,
@@ -75,12 +81,14 @@ def submission(
             "nodelist": ",".join(nodes),
             "nodes": [len(nodes), len(nodes)],
             "gres": gres,
+            "no_requeue": True,  # "requeue" is taken for true, whatever stands there
             "open_mode": "append",
             "environment": environment,
         }
     else:
         job |= {
             "required_nodes": nodes,
+            "requeue": False,
             "minimum_nodes": len(nodes),
             "maximum_nodes": len(nodes),
             "tres_per_node": f"gres/{gres}" if version >= GRES_BY_SLASH else f"gres:{gres}",
@@ -99,6 +107,7 @@ class Rest:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._client = Client(options)
+        self.slurm = ""
         self._commands = Commands(Runner(options), options) if options.commands else None
 
     def records(self, cluster: str, known: frozenset[str]) -> Records:
@@ -113,6 +122,8 @@ class Rest:
             raise BackendError("slurmrestd does not say what time it is for Slurm.", retry=True)
         nodes = [node_of(node) for node in listed(self._read("nodes"), "nodes")]
         jobs = listed(self._read("jobs"), "jobs")
+        # Only jobs tell it, and where there are none there is nothing to call by it.
+        self.slurm = text(jobs[0].get("cluster")) if jobs else ""
         own, details = [], {}
         for job in jobs:
             ours = own_of(job, cluster, self._options.user)
@@ -121,7 +132,6 @@ class Rest:
                 if not ours.runs and ours.key not in known:
                     details[ours.id] = detail_of(job)
         return Records(
-            slurm=next((str(job["cluster"]) for job in jobs if job.get("cluster")), ""),
             booted=booted,
             as_of=as_of,
             nodes=nodes,
@@ -193,6 +203,7 @@ class Rest:
             raise BackendError(
                 f"Slurm refused to tell of job {number}: {error}.", retry=True
             ) from None
+        self.slurm = text(found[0].get("cluster")) if found else self.slurm
         return found[0] if found else None
 
     def _is_there(self, job: OwnJob) -> bool:

@@ -23,7 +23,6 @@ class Records:
     ``own`` are the jobs with our mark, ``details`` those of them that do not run, by id.
     """
 
-    slurm: str
     booted: int
     as_of: int
     nodes: list[NodeText]
@@ -36,7 +35,10 @@ class Way(Protocol):
     """A way into Slurm; each call raises BackendError if nothing answered in time.
 
     A change of a job that is gone by now is success; one that Slurm will not do raises BackendError.
+    ``slurm`` is what Slurm calls its cluster, once something told it.
     """
+
+    slurm: str
 
     def records(self, cluster: str, known: frozenset[str]) -> Records:
         """Return what is there; ``known``: the ended jobs whose end need not be told again."""
