@@ -13,6 +13,7 @@ from time import perf_counter
 
 from apps.backends.adapters.slurm import verdicts
 from apps.backends.adapters.slurm.options import Options, read_options
+from apps.backends.adapters.slurm.preflight_rest import RestPreflight
 from apps.backends.adapters.slurm.runner import Answer, Runner
 from apps.backends.adapters.slurm.text import config_of, fields_of, nodes_in, work_for
 from apps.backends.models import Cluster
@@ -30,7 +31,16 @@ def preflight(cluster: Cluster, *, now: datetime) -> Sequence[Finding]:
 
     :raises Invalid: for options by which none can be reached.
     """
-    return list(_Preflight(read_options(cluster.options), now).run())
+    options = read_options(cluster.options)
+    found: list[Finding] = []
+    if options.way == "rest":
+        rest = RestPreflight(options, now)
+        found = rest.reach()
+        if any(one.state == "missing" for one in found):
+            return found
+        if not options.commands:
+            return found + rest.rest(accounts_of(options))
+    return found + _Preflight(options, now).run()
 
 
 def accounts_of(options: Options) -> list[str]:
@@ -92,7 +102,7 @@ class _Preflight:
             raise BackendError(f"scontrol cannot be run there: {version.said}.", retry=False)
         if not who.code:
             self._user = who.out.strip()
-        reached = "over SSH" if self._options.way == "ssh" else "on this machine"
+        reached = "over SSH" if self._options.commands == "ssh" else "on this machine"
         found = [Finding("commands", "ok", f"Slurm's commands can be run {reached}.")]
         found.append(verdicts.service_user(self._user))
         found.append(verdicts.version(version.out))

@@ -30,7 +30,7 @@ def away(message: str, options: Options, *, reached: bool) -> Finding:
     if reached:
         return Finding("slurmctld", "missing", message, "systemctl start slurmctld")
     command, words = "", message.lower()
-    if options.way == "ssh":
+    if options.commands == "ssh":
         target = f"{options.user}@{options.host}" if options.user else options.host
         known = options.known_hosts
         where = shlex.quote(known) if known else "~/.ssh/known_hosts"
