@@ -98,7 +98,9 @@ class Addition(Strict):
 class Alteration(Strict):
     """How a cluster is reached from now on; what is left out stays."""
 
-    options = serializers.DictField(required=False, help_text="All of them, not only the new.")
+    options = serializers.DictField(
+        required=False, help_text="All of them, not only the new; a secret that is empty stays."
+    )
     tick_seconds = WholeNumber(required=False, min_value=1, max_value=86_400)
     reason = Text(max_length=300)
 

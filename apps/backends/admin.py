@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
 from apps.accounts.models import User
 from apps.audit import services as audit
+from apps.backends import secrets
 from apps.backends.models import Cluster, Node, Pool
 from apps.backends.services import request_tick
 from apps.common.readonly import ReadOnly, ReadOnlyAdmin
@@ -24,10 +26,34 @@ SEEN = (
 )
 
 
+class ClusterForm(forms.ModelForm[Cluster]):
+    """A cluster; of a secret it shows that it is set, and left so it stays."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["options"] = secrets.shown(self.instance.kind, self.instance.options)
+
+    def clean_options(self) -> Any:
+        """Put back each secret that was left as it is shown."""
+        options, before = self.cleaned_data["options"], self.instance.options
+        if not isinstance(options, dict):
+            return options
+        return secrets.kept(self.cleaned_data.get("kind", ""), options, before)
+
+
+def _told(cluster: Cluster, names: list[str]) -> dict[str, str]:
+    """Return what columns hold, in words that may be written down."""
+    row = Cluster.objects.filter(pk=cluster.pk).values("kind", *names).first() or {}
+    if "options" in row:
+        row["options"] = secrets.shown(row["kind"], row["options"])
+    return {name: str(row[name]) for name in names if name in row}
+
+
 @admin.register(Cluster)
 class ClusterAdmin(admin.ModelAdmin[Cluster]):
     """Clusters; what a tick writes is read-only. One is archived, never deleted."""
 
+    form = ClusterForm
     list_display = ("name", "kind", "grade", "observed_at", "trouble", "archived_at")
     list_filter = ("kind", "grade", ("archived_at", admin.EmptyFieldListFilter))
     search_fields = ("name",)
@@ -39,17 +65,16 @@ class ClusterAdmin(admin.ModelAdmin[Cluster]):
 
     def save_model(self, request: HttpRequest, obj: Cluster, form: Any, change: bool) -> None:
         """Save, write down who did, and ask for a tick."""
-        before = Cluster.objects.filter(pk=obj.pk).values(*form.changed_data).first() or {}
+        before = _told(obj, form.changed_data)
         super().save_model(request, obj, form, change)
-        after = Cluster.objects.filter(pk=obj.pk).values(*form.changed_data).first() or {}
-        told = {name: str(value) for name, value in after.items()}
+        told = _told(obj, form.changed_data)
         assert isinstance(request.user, User)  # noqa: S101  the admin lets in nobody else
         audit.record(
             "changed" if change else "added",
             obj,
             by=request.user,
             now=obj.now(),
-            changes=audit.differences({k: str(v) for k, v in before.items()}, told),
+            changes=audit.differences(before, told),
         )
         request_tick(obj)
 

@@ -10,8 +10,8 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from apps.backends.secrets import sealed
 from apps.common.errors import Invalid
-from apps.common.sealing import seal
 
 
 def kind_choices() -> list[tuple[str, str]]:
@@ -19,20 +19,6 @@ def kind_choices() -> list[tuple[str, str]]:
     from apps.backends.kinds import KINDS
 
     return [(kind.name, kind.label) for kind in KINDS.values()]
-
-
-def sealed_options(cluster: Cluster) -> dict[str, Any]:
-    """Return a cluster's options with each secret among them sealed."""
-    from apps.backends.kinds import KINDS, option_fields
-
-    options: dict[str, Any] = cluster.options
-    if cluster.kind not in KINDS or not isinstance(options, dict):
-        return options
-    secret = {field.name for field in option_fields(cluster.kind) if field.secret}
-    return {
-        name: seal(value.strip()) if name in secret and isinstance(value, str) else value
-        for name, value in options.items()
-    }
 
 
 class Grade(models.TextChoices):
@@ -85,7 +71,8 @@ class Cluster(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Save; whoever does, no secret among the options is stored as it is."""
-        self.options = sealed_options(self)
+        if isinstance(self.options, dict):
+            self.options = sealed(self.kind, self.options)
         super().save(*args, **kwargs)
 
     def clean(self) -> None:

@@ -15,6 +15,7 @@ from apps.audit import services as audit
 from apps.backends.kinds import KINDS, check_options, option_fields, preflight
 from apps.backends.models import Cluster, Grade, Node, Pool
 from apps.backends.port import SeenNode
+from apps.backends.secrets import kept
 from apps.common.errors import Conflict, Invalid
 from apps.common.statements import preparing_cursor
 from apps.common.text import clean_text
@@ -104,8 +105,8 @@ def change_cluster(
     if grade is not None:
         fresh.grade = grade
     if options is not None:
-        check_options(fresh.kind, options)
-        fresh.options = dict(options)
+        fresh.options = kept(fresh.kind, options, fresh.options)
+        check_options(fresh.kind, fresh.options)
     if tick_seconds is not None:
         fresh.tick_seconds = tick_seconds
     changes = audit.differences(before, _changeable(fresh))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -24,10 +25,10 @@ from apps.backends.adapters.slurm.submit import (
 )
 from apps.backends.models import Cluster
 from apps.backends.port import BackendError, LaunchRequest
-from apps.backends.services import add_cluster
+from apps.backends.services import add_cluster, change_cluster
 from apps.common.errors import Invalid
 from apps.common.sealing import unseal
-from tests.factories import NOW
+from tests.factories import NOW, make_user
 
 REST = {"way": "rest", "url": "http://slurm:6820", "user": "u", "token": "a.b.c"}
 UID = "00000000-0000-4000-8000-000000000001"
@@ -54,10 +55,9 @@ def request(*nodes: str, **changes) -> LaunchRequest:
         ({"way": "rest", "url": "http://slurm:6820", "user": "u"}, "token"),
         ({**REST, "token": "not-three-parts"}, "token"),
         ({**REST, "token": "a.b.c\r\nX-Other: 1"}, "token"),
-        ({**REST, "jwt_key": "/k"}, "jwt_key"),
         ({**REST, "ca": "/ca"}, "ca"),
         ({**REST, "host": "login"}, "key"),
-        ({"token": "a.b.c"}, "way"),
+        ({"url": "http://slurm:6820"}, "way"),
         ({"way": "ssh"}, "host"),
         ({"way": "ssh", "host": "login"}, "key"),
         ({"host": "login"}, "way"),
@@ -282,3 +282,43 @@ def test_a_token_is_stored_sealed_whoever_saves_it_and_shown_nowhere(db) -> None
     with pytest.raises(Invalid) as refusal:
         read_options(REST | {"token": "aa.bb.c c"})
     assert "aa.bb" not in str(refusal.value)
+
+
+def test_the_admin_shows_that_a_token_is_set_and_keeps_it_if_it_is_left_so(db, client) -> None:
+    client.force_login(make_user("olga", is_superuser=True, is_staff=True))
+    cluster = add_cluster("atlas", kind="slurm", now=NOW, options=REST | {"token": "aa.bb.cc"})
+    path = f"/admin/backends/cluster/{cluster.pk}/change/"
+    page = client.get(path)
+    form = page.context["adminform"].form
+    left = {name: form.get_initial_for_field(field, name) for name, field in form.fields.items()}
+    asked = {name: value for name, value in left.items() if value not in (None, "")}
+    asked |= {"created_at_0": "2026-01-01", "created_at_1": "00:00:00"}
+
+    for options in ({"qos": "high"}, {"qos": "high", "token": "dd.ee.ff"}):
+        said = json.dumps(left["options"] | options)
+        answer = client.post(path, asked | {"options": said})
+        assert answer.status_code == 302, answer.context["adminform"].form.errors
+        before, cluster = cluster, Cluster.objects.get()
+        if "token" not in options:
+            assert cluster.options["token"] == before.options["token"]
+
+    assert unseal(cluster.options["token"]) == "dd.ee.ff"
+    assert cluster.options["qos"] == "high"
+    told = page.content.decode() + str(list(Entry.objects.values_list("changes", flat=True)))
+    assert "(set)" in told
+    assert not any(secret in told for secret in ("aa.bb.cc", "dd.ee.ff", "sealed:"))
+
+
+def test_an_empty_token_keeps_the_one_there_is(db) -> None:
+    cluster = add_cluster("atlas", kind="slurm", now=NOW, options=REST | {"token": "aa.bb.cc"})
+    told = REST | {"token": "", "qos": "high"}
+
+    change_cluster(cluster, by=None, now=NOW, reason="a QOS", options=told)
+    change_cluster(
+        cluster, by=None, now=NOW, reason="a token", options=REST | {"token": "dd.ee.ff"}
+    )
+
+    assert unseal(Cluster.objects.get().options["token"]) == "dd.ee.ff"
+    written = list(Entry.objects.filter(verb="changed").values_list("changes", flat=True))
+    assert [set(changes) for changes in written].count({"options.qos"}) == 1
+    assert not any(word in str(written) for word in ("aa.bb", "dd.ee", "sealed:"))

@@ -175,8 +175,8 @@ def read_options(options: Mapping[str, Any]) -> Options:
     read = Options(**{key: READ[key](key, value) for key, value in options.items()})
     if read.way == "rest":
         _check_rest(read)
-    elif read.url or read.token or read.jwt_key or read.ca:
-        raise _refuse("way", "must be rest, since slurmrestd's address or a token is named.")
+    elif read.url or read.jwt_key or read.ca:
+        raise _refuse("way", "must be rest, since slurmrestd's address or its key is named.")
     if read.commands == "ssh" and not read.host:
         raise _refuse("host", "must name the login node, since options.way is ssh.")
     if read.commands == "ssh" and not read.key:
@@ -195,8 +195,6 @@ def _check_rest(read: Options) -> None:
         raise _refuse("user", "must name the user that the token is for.")
     if not read.token and not read.jwt_key:
         raise _refuse("token", "must be a token, or options.jwt_key the path of the key for one.")
-    if read.token and read.jwt_key:
-        raise _refuse("jwt_key", "must not stand beside options.token.")
     if read.ca and not read.url.startswith("https:"):
         raise _refuse("ca", "goes with an address that starts with https://.")
 
