@@ -156,3 +156,35 @@ def test_a_signal_goes_to_the_script_alone_only_by_commands(
 
     assert heard is not commands
     assert ("signal_alone" in stage.backend.capabilities().cannot) is not commands
+
+
+def test_an_ordinary_user_s_token_is_enough_and_touches_nobody_else_s(
+    lab: Lab, stage: Stage
+) -> None:
+    asked = {**stage.changes, "user": "nobody", "token": lab.rest.token("nobody")}
+    ordinary = Stage(lab, changes={**asked, "account": "research"})
+    stage.cluster.name = ordinary.cluster.name
+    theirs, ours = stage.gang("gpu2"), ordinary.gang("gpu1", workload=SAVES)
+    stage.start(theirs)
+    ordinary.start(ours)
+
+    ordinary.backend.stop(theirs.uid, now=now())
+    ordinary.backend.demote(ours.uid, now=now())
+    ordinary.backend.ask_to_leave(ours.uid, until=now(), now=now())
+    seen = ordinary.until(ours.uid, "ended")
+
+    assert (seen.outcome, seen.checkpoint_at is not None) == ("stopped", True)
+    assert stage.attempt(theirs.uid).state == "running"
+    assert ordinary.foreign() == {"gpu2": 8}
+
+
+def test_what_is_submitted_under_another_name_is_taken_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = stage.gang("gpu1")
+    monkeypatch.setattr("apps.backends.adapters.slurm.rest.own_of", lambda *_: None)
+
+    with pytest.raises(BackendError, match="its host must know the user"):
+        stage.backend.launch(request, now=now())
+
+    stage.wait(lambda: stage.lab.jobs() == [], "it to be gone")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,14 @@ QUICK = {
 
 
 @pytest.fixture
-def slurm(lab: Lab, db: None) -> Play:
-    return Play(lab)
+def way() -> dict[str, Any]:
+    """The options by which the lab is reached: by commands."""
+    return {}
+
+
+@pytest.fixture
+def slurm(lab: Lab, way: dict[str, Any], db: None) -> Play:
+    return Play(lab, **way)
 
 
 def test_a_gang_of_four_whole_nodes_starts_where_it_was_planned(
@@ -83,13 +90,15 @@ def test_foreign_work_is_seen_and_its_gpus_are_promised_to_nobody(
         cancel_job(rest, by=None, now=slurm.cluster.now())
 
 
-def test_a_cluster_that_is_only_observed_is_left_as_it_is(lab: Lab, vision: Tenant) -> None:
+def test_a_cluster_that_is_only_observed_is_left_as_it_is(
+    lab: Lab, way: dict[str, Any], vision: Tenant
+) -> None:
     lab.submit("sleep 600", "-w", "gpu5", "--gres=gpu:h100:8", user="nobody")
     lab.submit("sleep 600", "--array=1-20", "--gres=gpu:h100:8", user="nobody")
     lab.wait(lambda: len(lab.jobs("-t", "RUNNING")) == 5, "the cluster to be full")
     before = lab.run("squeue", "-h", "-o", "%i %T %N %k")
 
-    slurm = Play(lab, grade="observe")
+    slurm = Play(lab, grade="observe", **way)
     job = slurm.submit(vision, 1)
     for _ in range(3):
         slurm.tick()
@@ -258,9 +267,9 @@ def test_a_job_that_somebody_cancels_in_slurm_is_cancelled(slurm: Play, vision: 
 
 
 def test_a_gang_that_slurm_does_not_start_is_taken_back_and_planned_anew(
-    lab: Lab, db: None, vision: Tenant
+    lab: Lab, way: dict[str, Any], db: None, vision: Tenant
 ) -> None:
-    slurm = Play(lab, start_seconds=5)
+    slurm = Play(lab, start_seconds=5, **way)
     # A partition that is down takes jobs in, and starts none.
     lab.run("scontrol", "update", "PartitionName=main", "State=DOWN")
     job = slurm.submit(vision, 2)
@@ -294,9 +303,9 @@ def test_slurm_that_is_down_is_trouble_and_nobody_is_lost(slurm: Play, vision: T
 
 
 def test_a_crash_right_after_a_submission_starts_nothing_twice_and_loses_nothing(
-    lab: Lab, db: None, vision: Tenant
+    lab: Lab, way: dict[str, Any], db: None, vision: Tenant
 ) -> None:
-    slurm = Play(lab, settle_seconds=15)
+    slurm = Play(lab, settle_seconds=15, **way)
     ran = lab.dir / "jobs" / "ran"
     ran.mkdir(exist_ok=True)
     body = f"#!/bin/bash\ntouch {ran}/$ROLLCALL_UID.$$\nsleep 600\n"

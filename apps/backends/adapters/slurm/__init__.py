@@ -1,4 +1,4 @@
-"""Slurm by its command line: on a login node, or over SSH with a key."""
+"""Slurm by its commands, here or over SSH with a key, or by slurmrestd with a token."""
 
 from apps.backends.adapters.slurm.backend import SlurmBackend, open_backend
 from apps.backends.adapters.slurm.fields import OPTION_FIELDS, WORKLOAD_FIELDS

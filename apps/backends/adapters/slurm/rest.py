@@ -69,12 +69,11 @@ def submission(
         **environment_of(request),
     }
     memory = workload["memory_mib_per_member"]
+    limit = request.limit_seconds
     numbers = {
         "memory_per_node": None if memory is None else memory * mark.members,
         # Whole minutes, and none too few.
-        "time_limit": None
-        if request.limit_seconds is None
-        else -(-request.limit_seconds // MINUTE),
+        "time_limit": None if limit is None else -(-limit // MINUTE),
     }
     if version < NEW_SHAPE:
         job |= {
@@ -117,8 +116,8 @@ class Rest:
         """
         told = self._read("diag").get("statistics")
         counts: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
-        as_of, booted = instant(counts.get("req_time")), instant(counts.get("req_time_start"))
-        if as_of is None or booted is None:
+        as_of = instant(counts.get("req_time"))
+        if as_of is None:
             raise BackendError("slurmrestd does not say what time it is for Slurm.", retry=True)
         nodes = [node_of(node) for node in listed(self._read("nodes"), "nodes")]
         jobs = listed(self._read("jobs"), "jobs")
@@ -132,7 +131,8 @@ class Rest:
                 if not ours.runs and ours.key not in known:
                     details[ours.id] = detail_of(job)
         return Records(
-            booted=booted,
+            # One that has not begun to count has only just started.
+            booted=instant(counts.get("req_time_start")) or as_of,
             as_of=as_of,
             nodes=nodes,
             rows=[row_of(job) for job in jobs],
@@ -155,8 +155,19 @@ class Rest:
     def submitted(self, number: str, name: str, cluster: str) -> list[OwnJob]:
         """Return the job of this id, if it is ours and has this name."""
         found = self._one(number)
-        ours = None if found is None else own_of(found, cluster, self._options.user)
-        return [ours] if ours is not None and ours.name == name else []
+        if found is None or found.get("name") != name:
+            return []
+        ours = own_of(found, cluster, self._options.user)
+        if ours is None:
+            # It would never be seen again: a token for all, or a host that knows no such user.
+            self._client.delete(f"job/{number}")
+            listed_as = text(found.get("user_name")) or "nobody"
+            raise BackendError(
+                f"slurmrestd lists what {self._options.user} submitted as {listed_as}'s; its host"
+                " must know the user, and the token be that user's.",
+                retry=False,
+            )
+        return [ours]
 
     def cancel(self, job: OwnJob) -> None:
         """End a job."""
