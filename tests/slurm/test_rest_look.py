@@ -44,7 +44,7 @@ def make_busy(lab: Lab, stage: Stage) -> None:
     stage.backend.launch(killed, now=now())
     stage.until(killed.uid, "ended")
     lab.submit("sleep 600", "--gres=gpu:2", "--time=UNLIMITED", "--nodelist=gpu3", user="nobody")
-    lab.submit("sleep 600", "--gres=gpu:h100:4", "--array=1-20%1", "--nodelist=gpu4")
+    lab.submit("sleep 600", "--gres=gpu:h100:4", "--array=1-20%1", "--nodelist=gpu3")
     lab.submit("sleep 600", "--gres=gpu:h100:8", "--nodes=2", "--partition=short,main")
     lab.submit("sleep 600", "--gres=gpu:8", "--hold", "--time=2-06:30:00")
     lab.submit("sleep 600", "--gpus=3", "--comment=rollcall:lab:x | y")
