@@ -19,7 +19,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
     if request.param == "commands":
         return Stage(request.getfixturevalue("lab"))
     lab: Lab = request.getfixturevalue("rest_lab")
-    return Stage(lab, changes={"conf": "", **lab.rest.options()})
+    return Stage(lab, changes={**lab.rest.options()})
 
 
 def test_it_says_what_it_can_do_and_what_not(stage: Stage) -> None:

@@ -26,7 +26,7 @@ def lab(rest_lab: Lab) -> Lab:
 
 def found(lab: Lab, **changes: Any) -> dict[str, Finding]:
     """What a preflight of the lab by slurmrestd finds, the last of each name."""
-    options = {"conf": "", **lab.rest.options(), **changes}
+    options = lab.rest.options() | changes
     return {one.name: one for one in preflight(Stage(lab, changes=options).cluster, now=now())}
 
 

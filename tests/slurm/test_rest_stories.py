@@ -33,7 +33,7 @@ def lab(rest_lab: Lab) -> Lab:
 
 @pytest.fixture
 def way(lab: Lab) -> dict[str, Any]:
-    return {"conf": "", **lab.rest.options()}
+    return lab.rest.options()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ class Shape:
     """What a lab looks like; ``extra`` are further lines of slurm.conf.
 
     ``accounting``: with a slurmdbd of its own; else what a job is booked to is not looked at.
-    ``rest``: with a slurmrestd, which takes accounting too.
+    ``rest``: with a slurmrestd, which takes accounting too before 23.02.
     """
 
     nodes: int = 5

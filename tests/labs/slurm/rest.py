@@ -40,10 +40,13 @@ class Rest:
     def start(self) -> None:
         """Start slurmrestd: as anybody but root, who may not run it, nor Slurm's own user."""
         other = ("-u", "nobody", "-g", "nogroup") if os.geteuid() == 0 else ()
+        # One of later years starts without a slurmdbd too, if it is told to leave it out.
+        alone = () if self.lab.shape.accounting else ("-s", "slurmctld")
         # Without SLURM_JWT it refuses every request; the check is whether it is Slurm's own user.
         env = {"SLURM_JWT": "daemon", "SLURMRESTD_SECURITY": "disable_user_check"}
         self.lab.spawn(
-            "slurmrestd", "slurmrestd", *other, "-a", "rest_auth/jwt", f"127.0.0.1:{self.port}",
+            "slurmrestd", "slurmrestd", *other, *alone, "-a", "rest_auth/jwt",
+            f"127.0.0.1:{self.port}",
             env=env,
         )  # fmt: skip
         self.lab.wait(self._listens, "slurmrestd")
@@ -62,5 +65,6 @@ class Rest:
         return pwd.getpwuid(os.geteuid()).pw_name
 
     def options(self, **changes: Any) -> dict[str, Any]:
-        """Return how it is reached, in the words of a cluster's options."""
-        return {"way": "rest", "url": self.url, "user": self.user, "token": self.token(), **changes}
+        """Return how it is reached, in the words of a cluster's options: without commands."""
+        reach = {"way": "rest", "url": self.url, "user": self.user, "token": self.token()}
+        return {"conf": "", "bin": "", **reach, **changes}

@@ -15,7 +15,7 @@ from apps.backends.adapters.slurm.look import Look, look, observation, told_by
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.own import CHECKPOINTED, OwnJob, one_each
-from apps.backends.adapters.slurm.rest import CANNOT_SIGNAL_ALONE, Rest
+from apps.backends.adapters.slurm.rest import Rest, rest_cannot
 from apps.backends.adapters.slurm.runner import Runner
 from apps.backends.adapters.slurm.submit import Uneven, shape_of
 from apps.backends.adapters.slurm.ways import Refused, Way
@@ -57,9 +57,7 @@ class SlurmBackend:
 
     def capabilities(self) -> Capabilities:
         """Return what Slurm can and cannot do; nothing is asked of it."""
-        cannot = dict(CANNOT)
-        if self._options.way == "rest" and not self._options.commands:
-            cannot["signal_alone"] = CANNOT_SIGNAL_ALONE
+        cannot = CANNOT | rest_cannot(self._options)
         return Capabilities(grade=self._cluster.grade, can=CAN, cannot=cannot)
 
     def check_workload(self, workload: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,13 +128,8 @@ class Client:
 
         Slurm 22.05 says the same whether slurmctld is down or does not believe the token.
         """
-        user, until = tokens.claims(self._token())
-        if until is not None and until < time.time():
+        if self._wrong_token():
             return self._refused_token()
-        if user and user != self._options.user:
-            return BackendError(
-                f"slurmrestd's token is for {user}, not for {self._options.user}.", retry=True
-            )
         return BackendError(
             f"Slurm does not answer: slurmrestd says {words}; slurmctld is down, or does not take the"
             f" token of {self._options.user}.",
@@ -142,13 +137,17 @@ class Client:
         )
 
     def _refused_token(self) -> BackendError:
-        until = tokens.claims(self._token())[1]
-        why = "it is not valid"
-        if until is not None and until < time.time():
-            why = f"it ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(until))} UTC"
+        why = self._wrong_token() or "it is not valid"
         return BackendError(
             f"slurmrestd refuses the token of {self._options.user}: {why}.", retry=True
         )
+
+    def _wrong_token(self) -> str:
+        """Return what is wrong with the token by what it says itself; empty: nothing."""
+        user, until = tokens.claims(self._token())
+        if until is not None and until < time.time():
+            return f"it ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(until))} UTC"
+        return f"it is for {user}" if user and user != self._options.user else ""
 
     def _token(self) -> str:
         options = self._options

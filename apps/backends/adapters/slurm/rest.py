@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from apps.backends.adapters.slurm.client import Client, SlurmError
+from apps.backends.adapters.slurm.client import VERSIONS, Client, SlurmError
 from apps.backends.adapters.slurm.commands import Commands
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options
@@ -35,6 +35,13 @@ CANNOT_SIGNAL_ALONE = (
     "slurmrestd before v0.0.40 sends a checkpoint signal to every process of a job, not to its batch"
     " script alone: whatever does not trap it dies. Name a login node, and it goes by scancel."
 )
+
+
+def rest_cannot(options: Options) -> dict[str, str]:
+    """Return what the way by REST cannot; nothing is asked for it."""
+    alone = options.way == "rest" and not options.commands
+    known = VERSIONS.get(options.url, 0)
+    return {"signal_alone": CANNOT_SIGNAL_ALONE} if alone and known < SIGNALS_ALONE else {}
 
 
 def submission(
