@@ -58,7 +58,7 @@ class SlurmBackend:
     def capabilities(self) -> Capabilities:
         """Return what Slurm can and cannot do; nothing is asked of it."""
         cannot = CANNOT | rest_cannot(self._options)
-        return Capabilities(grade=self._cluster.grade, can=CAN, cannot=cannot)
+        return Capabilities(self._cluster.grade, CAN - cannot.keys(), cannot)
 
     def check_workload(self, workload: Mapping[str, Any]) -> dict[str, Any]:
         """Return the workload with defaults filled in; raise Invalid naming the field."""

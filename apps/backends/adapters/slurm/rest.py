@@ -36,12 +36,18 @@ CANNOT_SIGNAL_ALONE = (
     " script alone: whatever does not trap it dies. Name a login node, and it goes by scancel."
 )
 
+CANNOT_HISTORY = (
+    "What Slurm has forgotten is told by sacct: name a login node, or the folder of its commands."
+)
+
 
 def rest_cannot(options: Options) -> dict[str, str]:
     """Return what the way by REST cannot; nothing is asked for it."""
-    alone = options.way == "rest" and not options.commands
-    known = VERSIONS.get(options.url, 0)
-    return {"signal_alone": CANNOT_SIGNAL_ALONE} if alone and known < SIGNALS_ALONE else {}
+    if options.way != "rest" or options.commands:
+        return {}
+    if VERSIONS.get(options.url, 0) >= SIGNALS_ALONE:
+        return {"history": CANNOT_HISTORY}
+    return {"history": CANNOT_HISTORY, "signal_alone": CANNOT_SIGNAL_ALONE}
 
 
 def submission(
