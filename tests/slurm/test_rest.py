@@ -70,7 +70,8 @@ def test_a_command_saves_in_every_member(stage: Stage) -> None:
     stage.backend.ask_to_leave(uid, until=now(), now=now())
 
     assert stage.until(uid, "ended").outcome == "stopped"
-    assert out.read_text().count("saved") == 2
+    # By an older slurmrestd each may be told more than once.
+    assert out.read_text().count("saved") >= 2
 
 
 def test_a_demoted_one_runs_on_below_all_others_and_on_hold(lab: Lab, stage: Stage) -> None:

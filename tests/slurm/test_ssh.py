@@ -42,9 +42,9 @@ def test_a_look_is_one_round_trip(lab: Lab, login: Login, monkeypatch: pytest.Mo
     lines: list[str] = []
     real = Runner._ssh
 
-    def counted(self: Runner, line: str, stdin: str) -> object:
+    def counted(self: Runner, line: str, stdin: str, patience: float | None = None) -> object:
         lines.append(line)
-        return real(self, line, stdin)
+        return real(self, line, stdin, patience)
 
     monkeypatch.setattr(Runner, "_ssh", counted)
 
