@@ -13,6 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.api.cluster_accounts import AccountsShown
 from apps.api.endpoints import Endpoint, Paging, caller, page_schema, paged, token_of
 from apps.api.errors import Forbidden, NotFound, shown
 from apps.api.serializers import Flag, Strict, Text, WholeNumber
@@ -25,6 +26,8 @@ from apps.jobs.models import Job
 from apps.jobs.states import HOLDING
 from apps.queues.models import ClusterPolicy
 from apps.queues.selectors import policy_of
+from apps.quotas.models import AccountsLook
+from apps.scheduling.account_rows import account_rows, accounts_visible_to
 from apps.tenants.selectors import is_admin
 
 
@@ -266,6 +269,25 @@ class Clusters(Endpoint):
         cluster.pools_seen = pools_seen(cluster)
         cluster.policy_in_force = policy_of(cluster)
         return Response(ClusterDetail(cluster).data, status=status)
+
+    @extend_schema(
+        operation_id="list_cluster_accounts",
+        summary="List a cluster's own accounts, their shares and limits beside ours",
+        responses=AccountsShown,
+    )
+    @action(detail=True)
+    def accounts(self, request: Request, name: str) -> Response:
+        cluster = self._cluster(name)
+        user = caller(request)
+        look = AccountsLook.objects.filter(cluster=cluster).first() or AccountsLook()
+        told = {
+            "cluster": name,
+            "read_at": look.read_at,
+            # What it says may name hosts and users of the cluster.
+            "trouble": look.trouble if is_admin(user) else "",
+            "accounts": account_rows(cluster, accounts_visible_to(user, cluster)),
+        }
+        return Response(AccountsShown(told).data)
 
     def _cluster(self, name: str) -> Cluster:
         """Return a cluster in use.

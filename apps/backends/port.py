@@ -157,6 +157,33 @@ class Sample:
     idle_since: datetime | None = None
 
 
+# What ``set_account`` takes for no limit at all.
+NO_LIMIT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SeenAccount:
+    """An account of the cluster's own: its place, its shares and limit, and what it has used.
+
+    ``parent`` is empty at the top. ``shares`` None: it shares its parent's; ``gpu_limit`` None:
+    there is none. ``users`` counts those right in it. The figures are as the cluster works them
+    out, None where it does not say: ``norm_shares`` and ``effective_usage`` are parts of what the
+    accounts beside it have, ``level`` is the one by the other (infinite without usage), and
+    ``fair_share`` the best factor of a user in it.
+    """
+
+    name: str
+    parent: str
+    shares: int | None
+    gpu_limit: int | None
+    users: int = 0
+    raw_usage: float | None = None
+    norm_shares: float | None = None
+    effective_usage: float | None = None
+    level: float | None = None
+    fair_share: float | None = None
+
+
 FINDING_STATES = ("ok", "missing", "warning")
 
 
@@ -234,3 +261,15 @@ class Remembers(Protocol):
 
     def history(self, since: datetime, until: datetime, *, now: datetime) -> History:
         """Return every run that is over by now and ran, if only for a moment, within a range."""
+
+
+class KeepsAccounts(Protocol):
+    """What a cluster offers too that can do *accounts*."""
+
+    def accounts(self, *, now: datetime) -> Sequence[SeenAccount]:
+        """Return the cluster's own accounts, by name."""
+
+    def set_account(
+        self, name: str, *, shares: int | None = None, gpu_limit: int | None = None
+    ) -> None:
+        """Change an account's shares or its limit of GPUs (``NO_LIMIT``: none); None: leave it."""

@@ -21,6 +21,11 @@ app.conf.beat_schedule = {
         # A message older than a period is of no use: the next one looks at what is true anyway.
         "options": {"expires": settings.TICK_SECONDS},
     },
+    "accounts": {
+        "task": "apps.quotas.tasks.keep_all_accounts",
+        "schedule": 60,
+        "options": {"expires": 60},
+    },
 }
 if settings.DEMO:
     # A demo that is left running must not run out of submissions to come.

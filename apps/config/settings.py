@@ -239,6 +239,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "JobStateEnum": "apps.jobs.states.JobState",
         "EvictionModeEnum": "apps.jobs.states.EvictionMode",
         "FindingStateEnum": "apps.backends.port.FINDING_STATES",
+        "AccountStateEnum": "apps.quotas.models.ValueState",
     },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

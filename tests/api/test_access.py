@@ -33,6 +33,7 @@ ADDRESSES = [
     ("post", "/api/v1/clusters"),
     ("patch", "/api/v1/clusters/atlas"),
     ("post", "/api/v1/clusters/atlas/grade"),
+    ("get", "/api/v1/clusters/atlas/accounts"),
     ("get", "/api/v1/queues"),
     ("get", "/api/v1/queues/1"),
     ("get", "/api/v1/usage"),

@@ -8,6 +8,7 @@ from datetime import datetime
 from time import perf_counter
 from typing import Any
 
+from apps.backends.adapters.slurm import accounts as slurm_accounts
 from apps.backends.adapters.slurm import workload as workloads
 from apps.backends.adapters.slurm.commands import Commands
 from apps.backends.adapters.slurm.history import Ground, ground, read_history
@@ -28,19 +29,30 @@ from apps.backends.port import (
     LaunchResult,
     Observation,
     Sample,
+    SeenAccount,
 )
 from apps.common.time import MICROSECOND, from_us, to_us
 
 # Far below whatever else waits; a site's own users may go to 2147483645.
 DEMOTED_NICE = 100_000
 CAN = frozenset(
-    {"observe", "launch", "stop", "utilisation", "ask_to_leave", "stay", "demote", "history"}
+    {
+        "observe",
+        "launch",
+        "stop",
+        "utilisation",
+        "ask_to_leave",
+        "stay",
+        "demote",
+        "history",
+        "accounts",
+    }
 )
 CANNOT = {
     "shrink": "A running Slurm job keeps all its nodes, so a gang here has no smallest size.",
     "racks": "The topology of the network is not read from Slurm.",
     "nvlink": "Slurm does not tell which nodes share NVLink.",
-    "isolation": "Accounts, QOS and limits of Slurm are neither set nor read.",
+    "isolation": "Of Slurm's limits only an account's shares and GPUs are read and set; QOS is not.",
 }
 
 
@@ -185,6 +197,17 @@ class SlurmBackend:
         if self._ground is None:
             self._ground = ground(self._runner, now)
         return read_history(self._runner, self._ground, since, until, self._options.partition)
+
+    def accounts(self, *, now: datetime) -> Sequence[SeenAccount]:
+        """Return Slurm's accounts with their shares, limits and fair share."""
+        return slurm_accounts.read(self._runner)
+
+    def set_account(
+        self, name: str, *, shares: int | None = None, gpu_limit: int | None = None
+    ) -> None:
+        """Change an account's shares or its limit of GPUs; None: leave it."""
+        self._must_drive()
+        slurm_accounts.write(self._runner, name, shares=shares, gpu_limit=gpu_limit)
 
     # How it is done
 

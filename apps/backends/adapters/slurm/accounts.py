@@ -1,0 +1,193 @@
+"""Slurm's accounts: read from slurmdbd and slurmctld, shares and limits of GPUs written to slurmdbd."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import defaultdict
+from dataclasses import replace
+
+from apps.backends.adapters.slurm.runner import Answer, Runner
+from apps.backends.adapters.slurm.text import config_of
+from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
+
+SLURMDBD = "accounting_storage/slurmdbd"
+GPUS = "gres/gpu"
+ASSOCIATION = ("Cluster", "Account", "ParentName", "User", "Partition", "Share", "GrpTRES")
+SHARES = (
+    "Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare", "LevelFS",
+)  # fmt: skip
+# What sacctmgr takes for more than a name: a list, a quotation, a range, an option.
+NOT_IN_A_NAME = frozenset(",=|'\"`\\[]()*")
+LONGEST = 255
+MOST = 1_000_000_000
+DENIED = ("privilege", "permission denied", "access denied")
+
+
+def read(runner: Runner) -> list[SeenAccount]:
+    """Return the accounts of this cluster, by name; those that a list cannot spell are left out.
+
+    :raises BackendError: if there is no slurmdbd, or it does not answer.
+    """
+    cluster = _cluster(runner)
+    listed = _ask(
+        runner, "-nP", "show", "assoc", f"cluster={cluster}", f"format={','.join(ASSOCIATION)}"
+    )
+    found = accounts_in(listed.out, cluster)
+    shared = runner.read(["sshare", "-a", "-l", "-P"])[0]
+    if shared.code:
+        raise BackendError(f"Slurm does not tell its fair share: {shared.said}.", retry=True)
+    return with_usage(found, shared.out)
+
+
+def write(runner: Runner, name: str, *, shares: int | None, gpu_limit: int | None) -> None:
+    """Change an account in slurmdbd; other limits of its GrpTRES stay as they are.
+
+    :raises BackendError: in Slurm's words, with the command that grants it where a right is missing.
+    """
+    _check_name(name)
+    values = []
+    if shares is not None:
+        if not 0 <= shares <= MOST:
+            raise BackendError(f"Slurm takes no {shares} shares.", retry=False)
+        values.append(f"fairshare={shares}")
+    if gpu_limit is not None:
+        if gpu_limit != NO_LIMIT and not 0 <= gpu_limit <= MOST:
+            raise BackendError(f"Slurm takes no limit of {gpu_limit} GPUs.", retry=False)
+        values.append(f"GrpTRES={GPUS}={gpu_limit}")
+    if not values:
+        return
+    cluster = _cluster(runner)
+    asked = ["-i", "modify", "account", "where", f"name={name}", f"cluster={cluster}"]
+    _ask(runner, *asked, "set", *values)
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name by which sacctmgr would change something else, or nothing."""
+    bad = sorted(NOT_IN_A_NAME & set(name))
+    if bad or not name or not name.isprintable() or len(name) > LONGEST:
+        why = f"has {bad[0]} in it" if bad else "is not a name"
+        raise BackendError(
+            f"The account {name[:80]!r} {why}, which sacctmgr reads as something else; it can only"
+            " be changed by hand.",
+            retry=False,
+        )
+
+
+def _cluster(runner: Runner) -> str:
+    """Return what Slurm calls this cluster: slurmdbd may keep the accounts of several."""
+    answer = runner.read(["scontrol", "-o", "show", "config"])[0]
+    if answer.code:
+        raise BackendError(f"slurmctld refused to answer: {answer.said}.", retry=True)
+    settings = config_of(answer.out)
+    kind = settings.get("AccountingStorageType", "")
+    if kind != SLURMDBD:
+        raise BackendError(
+            f"This Slurm keeps no accounts (AccountingStorageType={kind or 'none'}). To have them,"
+            f" set up slurmdbd, then AccountingStorageType={SLURMDBD} in slurm.conf and"
+            " systemctl restart slurmctld.",
+            retry=False,
+        )
+    return settings.get("ClusterName", "")
+
+
+def _ask(runner: Runner, *arguments: str) -> Answer:
+    """Ask slurmdbd.
+
+    :raises BackendError: if it is away, or says no.
+    """
+    try:
+        answer = runner.run("sacctmgr", *arguments)
+    except BackendError as error:
+        if "SSH" in error.message:
+            raise
+        raise BackendError(
+            f"Slurm's accounting does not answer ({error.message.rstrip('.')}). Where slurmdbd runs:"
+            " systemctl start slurmdbd.",
+            retry=True,
+        ) from None
+    if answer.code:
+        raise _refused(runner, answer)
+    return answer
+
+
+def _refused(runner: Runner, answer: Answer) -> BackendError:
+    """Return a refusal of slurmdbd's in words."""
+    words = f"{answer.out}\n{answer.err}".lower()
+    if any(sign in words for sign in DENIED):
+        who = runner.run("/usr/bin/id", "-un").out.strip() or "USER"
+        return BackendError(
+            f"Slurm does not let {who} do this. An administrator of Slurm grants it:"
+            f" sacctmgr -i modify user {shlex.quote(who)} set adminlevel=Operator.",
+            retry=False,
+        )
+    if "nothing modified" in words:
+        return BackendError("Slurm has no such account any more: nothing was changed.", retry=False)
+    return BackendError(f"Slurm refused it: {answer.said.rstrip('.')}.", retry=False)
+
+
+def accounts_in(text: str, cluster: str) -> list[SeenAccount]:
+    """Return the accounts that ``sacctmgr show assoc`` printed, by name, without their usage."""
+    found: dict[str, SeenAccount] = {}
+    # A user who has an association a partition is one user all the same.
+    users: dict[str, set[str]] = defaultdict(set)
+    for line in text.splitlines():
+        cells = line.split("|")
+        if len(cells) != len(ASSOCIATION) or cells[0] != cluster:
+            continue
+        _, account, parent, user, _, share, limits = cells
+        if user:
+            users[account].add(user)
+            continue
+        shares = int(share) if share.isdigit() else None
+        found[account] = SeenAccount(account, parent, shares, gpus_of(limits))
+    return [replace(found[name], users=len(users[name])) for name in sorted(found)]
+
+
+def gpus_of(limits: str) -> int | None:
+    """Return the limit of GPUs in a list of TRES, as ``cpu=100,gres/gpu=8``; None: there is none."""
+    for part in limits.split(","):
+        name, _, value = part.partition("=")
+        if name == GPUS and value.isdigit():
+            return int(value)
+    return None
+
+
+def number(text: str) -> float | None:
+    """Return a figure as sshare prints it; None: it prints none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(value) else value
+
+
+def with_usage(accounts: list[SeenAccount], text: str) -> list[SeenAccount]:
+    """Return accounts with what ``sshare -a -l -P`` printed of them.
+
+    slurmctld may not know yet what slurmdbd does: of such an account there are no figures.
+    """
+    lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+    heads = lines[0] if lines else []
+    if any(name not in heads for name in SHARES):
+        raise BackendError("sshare printed its columns in a way not understood.", retry=True)
+    rows = [dict(zip(heads, row, strict=True)) for row in lines[1:] if len(row) == len(heads)]
+    own = {row["Account"]: row for row in rows if not row["User"]}
+    best: dict[str, float] = {}
+    for row in rows:
+        factor = number(row["FairShare"])
+        if row["User"] and factor is not None:
+            best[row["Account"]] = max(factor, best.get(row["Account"], 0.0))
+    return [
+        account
+        if account.name not in own
+        else replace(
+            account,
+            raw_usage=number(own[account.name]["RawUsage"]),
+            norm_shares=number(own[account.name]["NormShares"]),
+            effective_usage=number(own[account.name]["EffectvUsage"]),
+            level=number(own[account.name]["LevelFS"]),
+            fair_share=best.get(account.name),
+        )
+        for account in accounts
+    ]

@@ -1,0 +1,309 @@
+"""Keep a cluster's own accounts beside the tenants they stand for: read, want, write, read back.
+
+An account's shares come from its tenant's weight, its limit of GPUs from the tenant's ceilings. What
+the cluster has is taken as it is until one of them is changed here; what is changed there after
+that is drift: it is shown, and never overwritten by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import cast
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.backends.kinds import backend_of
+from apps.backends.models import Cluster, Pool
+from apps.backends.port import BackendError, KeepsAccounts, SeenAccount
+from apps.common.errors import DomainError, Invalid
+from apps.quotas.models import Account, AccountsLook, AccountValue, Quota, What
+from apps.quotas.services import set_quota
+from apps.tenants.models import Tenant
+from apps.tenants.services import set_weight
+
+logger = logging.getLogger(__name__)
+
+CLAIM = timedelta(minutes=10)
+# How many accounts one pass changes: the next is a minute away, and other clusters wait as well.
+MOST_WRITTEN = 20
+MOST_SHARES = 1_000_000_000
+ABOUT = (
+    "parent", "tenant", "users", "raw_usage", "norm_shares", "effective_usage", "level",
+    "fair_share", "seen_at", "gone_at",
+)  # fmt: skip
+VALUE = (
+    "seen", "base", "is_wanted", "wanted", "wanted_at", "written_at", "met_at", "drifted_at",
+    "refused",
+)  # fmt: skip
+
+
+def keep_accounts(cluster: Cluster, *, now: datetime) -> bool:
+    """Read a cluster's accounts, and write what is wanted of them where it is driven.
+
+    Returns whether this call did: a cluster without accounts, or one that somebody reads just now,
+    is left alone. What fails stands on the cluster's look in words. ``now`` is wall time.
+    """
+    try:
+        backend = backend_of(cluster)
+    except Invalid as refusal:
+        AccountsLook.objects.update_or_create(
+            cluster=cluster, defaults={"tried_at": now, "trouble": refusal.message}
+        )
+        return False
+    if "accounts" not in backend.capabilities().can:
+        return False
+    look, _ = AccountsLook.objects.get_or_create(cluster=cluster)
+    free = Q(claimed_until__isnull=True) | Q(claimed_until__lt=now)
+    mine = AccountsLook.objects.filter(free, pk=look.pk)
+    if not mine.update(claimed_until=now + CLAIM, tried_at=now):
+        return False
+    ours = AccountsLook.objects.filter(pk=look.pk, claimed_until=now + CLAIM)
+    try:
+        keep(cluster, cast(KeepsAccounts, backend), now=now)
+        ours.update(trouble="", read_at=now)
+    except BackendError as error:
+        ours.update(trouble=error.message)
+        logger.warning("accounts of cluster %s: %s", cluster.name, error.message)
+    except Exception:
+        ours.update(trouble="Reading them failed by a mistake of ours; the worker's log has it.")
+        raise
+    finally:
+        ours.update(claimed_until=None)
+    return True
+
+
+def keep(cluster: Cluster, backend: KeepsAccounts, *, now: datetime) -> None:
+    """Do one pass: read, and where the cluster is driven write and read back.
+
+    :raises BackendError: if the accounts cannot be read.
+    """
+    take_in(cluster, backend.accounts(now=now), now=now)
+
+
+# What was seen
+
+
+@dataclass
+class _Ours:
+    """What this side has to say of a cluster's accounts, read once."""
+
+    cluster: Cluster
+    tenants: dict[str, Tenant | None] = field(default_factory=dict)
+    pools: list[Pool] = field(default_factory=list)
+    quotas: dict[int, dict[int, Quota]] = field(default_factory=lambda: defaultdict(dict))
+
+    def adopted(self, account: Account) -> bool:
+        """Return whether its tenant was made for it: it follows the account until changed here."""
+        tenant = account.tenant
+        return tenant is not None and tenant.path == f"{self.cluster.name}/{account.name}"
+
+    def ceiling(self, tenant: Tenant) -> int | None:
+        """Return the most GPUs a tenant may use in all pools together; None: some has no ceiling."""
+        quotas = self.quotas.get(tenant.pk, {})
+        most = [quotas[pool.pk].ceiling if pool.pk in quotas else None for pool in self.pools]
+        known = [one for one in most if one is not None]
+        return sum(known) if known and len(known) == len(most) else None
+
+
+def tenants_of(cluster: Cluster, names: Iterable[str]) -> dict[str, Tenant | None]:
+    """Return whose each account is: by the cluster's options, else the tenant made for its work.
+
+    None: nobody's yet, or more than one tenant's, so that no weight of one is its shares.
+    """
+    mapped: dict[str, list[str]] = defaultdict(list)
+    for path, account in (cluster.options.get("accounts") or {}).items():
+        mapped[str(account).lower()].append(path)
+    paths: dict[str, str] = {}
+    for name in names:
+        said = mapped.get(name.lower(), [f"{cluster.name}/{name}"])
+        if len(said) == 1:
+            paths[name] = said[0]
+    # Nobody changes a weight between our reading it and following the cluster's.
+    rows = Tenant.objects.select_for_update(no_key=True).filter(
+        path__in=set(paths.values()), archived_at__isnull=True
+    )
+    found = {tenant.path: tenant for tenant in rows}
+    return {name: found.get(path) for name, path in paths.items()}
+
+
+def _ours(cluster: Cluster, names: Sequence[str]) -> _Ours:
+    # The pools' rows are the lock of what is promised in them.
+    pools = Pool.objects.select_for_update(no_key=True).filter(cluster=cluster)
+    ours = _Ours(cluster, tenants_of(cluster, names), list(pools))
+    ids = [tenant.pk for tenant in ours.tenants.values() if tenant is not None]
+    for quota in Quota.objects.filter(pool__cluster=cluster, tenant__in=ids):
+        ours.quotas[quota.tenant_id][quota.pool_id] = quota
+    return ours
+
+
+@transaction.atomic
+def take_in(cluster: Cluster, seen: Sequence[SeenAccount], *, now: datetime) -> list[Account]:
+    """Make the rows what was seen, follow it where nothing is wanted, and say what is wanted now.
+
+    Returns the accounts there are, with their values.
+    """
+    rows = Account.objects.select_for_update(no_key=True).filter(cluster=cluster)
+    known = {account.name: account for account in rows}
+    ours = _ours(cluster, [one.name for one in seen])
+    there = []
+    for one in seen:
+        account = known.pop(one.name, None) or Account(cluster=cluster, name=one.name)
+        tenant = ours.tenants.get(one.name)
+        moved = account.pk is None or account.tenant_id != (tenant.pk if tenant else None)
+        account.tenant = tenant
+        _note(account, one, now=now)
+        there.append((account, one, moved))
+    Account.objects.bulk_create([one for one, _, _ in there if one.pk is None], batch_size=500)
+    Account.objects.bulk_update([account for account, _, _ in there], ABOUT, batch_size=200)
+    gone = [account.pk for account in known.values() if account.gone_at is None]
+    Account.objects.filter(pk__in=gone).update(gone_at=now)
+    values = _values([account for account, _, _ in there])
+    for account, one, moved in there:
+        for value in values[account.pk].values():
+            value.seen = one.shares if value.what == What.SHARES else one.gpu_limit
+            if moved:
+                _forget(value)
+            _follow(value, ours, first=moved, now=now)
+    _want([account for account, _, _ in there], values, ours, now=now)
+    every = [value for of_one in values.values() for value in of_one.values()]
+    for value in every:
+        _compare(value, now=now)
+    AccountValue.objects.bulk_update(every, VALUE, batch_size=200)
+    return [account for account, _, _ in there]
+
+
+def _note(account: Account, one: SeenAccount, *, now: datetime) -> None:
+    account.parent = one.parent
+    account.users = one.users
+    account.raw_usage = one.raw_usage
+    account.norm_shares = one.norm_shares
+    account.effective_usage = one.effective_usage
+    account.level = one.level if one.level is not None and math.isfinite(one.level) else None
+    account.fair_share = one.fair_share
+    account.seen_at, account.gone_at = now, None
+
+
+def _values(accounts: Sequence[Account]) -> dict[int, dict[str, AccountValue]]:
+    """Return the values of accounts, by account and what they are; those there are not are made."""
+    of: dict[int, dict[str, AccountValue]] = {account.pk: {} for account in accounts}
+    by_id = {account.pk: account for account in accounts}
+    missing = []
+    for value in AccountValue.objects.select_for_update().filter(account__in=list(of)):
+        value.account = by_id[value.account_id]
+        of[value.account_id][value.what] = value
+    for account in accounts:
+        for what in What:
+            if what not in of[account.pk]:
+                missing.append(AccountValue(account=account, what=what))
+    for value in AccountValue.objects.bulk_create(missing, batch_size=200):
+        of[value.account_id][value.what] = value
+    return of
+
+
+def _forget(value: AccountValue) -> None:
+    """Want nothing: the account stands for another tenant now."""
+    value.is_wanted, value.wanted, value.refused = False, None, ""
+    value.wanted_at = value.written_at = value.met_at = value.drifted_at = None
+
+
+def _source(value: AccountValue, ours: _Ours) -> float | None:
+    """Return what of the tenant's a value comes from."""
+    tenant = value.account.tenant
+    if tenant is None:
+        return None
+    return tenant.weight if value.what == What.SHARES else ours.ceiling(tenant)
+
+
+def _follow(value: AccountValue, ours: _Ours, *, first: bool, now: datetime) -> None:
+    """Take over what the cluster has for a tenant that was made for the account."""
+    if first:
+        value.base = _source(value, ours)
+    tenant = value.account.tenant
+    if tenant is None or value.is_wanted or not ours.adopted(value.account):
+        return
+    source = _source(value, ours)
+    if source != value.base or source == value.seen:
+        return
+    why = f"as {ours.cluster.name} has it"
+    try:
+        if value.what == What.SHARES and value.seen is not None:
+            set_weight(tenant, float(value.seen), by=None, now=now, reason=why)
+        elif value.what == What.GPUS and len(ours.pools) == 1:
+            (pool,) = ours.pools
+            quota = ours.quotas[tenant.pk].get(pool.pk) or Quota(tenant=tenant, pool=pool)
+            ours.quotas[tenant.pk][pool.pk] = set_quota(
+                tenant, pool, guarantee=quota.guarantee, ceiling=value.seen,
+                weight=quota.weight, by=None, now=now, reason=why,
+            )  # fmt: skip
+    except DomainError as error:
+        # What was promised here does not fit below the cluster's limit: both stay as they are.
+        logger.info("%s is not taken over: %s", value, error.message)
+    value.base = _source(value, ours)
+
+
+# What is wanted
+
+
+def _want(
+    accounts: Sequence[Account],
+    values: Mapping[int, Mapping[str, AccountValue]],
+    ours: _Ours,
+    *,
+    now: datetime,
+) -> None:
+    """Want what follows from a weight or a ceiling that was changed here."""
+    beside: dict[str, list[AccountValue]] = defaultdict(list)
+    for account in accounts:
+        if account.tenant_id is not None:
+            beside[account.parent].append(values[account.pk][What.SHARES])
+    for account in accounts:
+        for value in values[account.pk].values():
+            source = _source(value, ours)
+            if account.tenant_id is None or source == value.base:
+                continue
+            wanted = None if source is None else int(source)
+            if value.what == What.SHARES:
+                wanted = shares_for(value, float(source or 0), beside[account.parent])
+            _forget(value)
+            value.is_wanted, value.wanted, value.wanted_at = True, wanted, now
+            value.base = source
+
+
+def shares_for(value: AccountValue, weight: float, beside: Iterable[AccountValue]) -> int:
+    """Return the shares of an account that make a weight count as much there as here.
+
+    They are to the shares of its sibling accounts as its weight is to their tenants' (to its own
+    shares as to its own weight before, where no sibling is a tenant's), rounded to a whole number,
+    and at least 1 unless the weight is 0.
+    """
+    if weight <= 0:
+        return 0
+    others = [(_current(one), one.base) for one in beside if one is not value]
+    for pairs in (others, [(_current(value), value.base)]):
+        known = [(s, w) for s, w in pairs if s is not None and w is not None]
+        shares, weights = sum(s for s, _ in known), sum(w for _, w in known)
+        if shares > 0 and weights > 0:
+            weight = weight * shares / weights
+            break
+    return max(1, min(math.floor(weight + 0.5), MOST_SHARES))
+
+
+def _current(value: AccountValue) -> int | None:
+    return value.wanted if value.is_wanted else value.seen
+
+
+def _compare(value: AccountValue, *, now: datetime) -> None:
+    """Write down since when a value is as wanted, or is not any more."""
+    if not value.is_wanted:
+        return
+    if value.seen == value.wanted:
+        value.met_at = value.met_at or now
+        value.drifted_at, value.refused = None, ""
+    elif value.met_at is not None:
+        value.drifted_at = value.drifted_at or now

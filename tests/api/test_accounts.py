@@ -1,0 +1,82 @@
+"""A cluster's own accounts: an admin is shown all, others their tenants', with both sides' numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.accounts.models import User
+from apps.backends.models import Cluster, Pool
+from apps.backends.port import SeenAccount
+from apps.quotas.accounts import take_in
+from apps.quotas.models import AccountsLook
+from apps.scheduling.models import Standing
+from apps.tenants.models import Tenant
+from tests.api.conftest import Caller, refusal
+from tests.factories import NOW
+
+ADDRESS = "/api/v1/clusters/atlas/accounts"
+
+
+@pytest.fixture
+def read(cluster: Cluster, pool: Pool, vision: Tenant) -> Cluster:
+    """Accounts were read: cv is vision's, and below it stands one that is nobody's."""
+    Cluster.objects.filter(pk=cluster.pk).update(options={"accounts": {"vision": "cv"}})
+    cluster.refresh_from_db()
+    seen = [
+        SeenAccount("a-lab", "cv", None, None, users=3),
+        SeenAccount(
+            "cv", "root", 30, 8, users=1, raw_usage=12.0, norm_shares=0.6, effective_usage=0.2,
+            level=3.0, fair_share=0.5,
+        ),
+        SeenAccount("root", "", 1, None),
+    ]  # fmt: skip
+    take_in(cluster, seen, now=NOW)
+    AccountsLook.objects.create(cluster=cluster, read_at=NOW, trouble="gone for a while")
+    Standing.objects.create(
+        cluster=cluster, tenant=vision, tick_id=1, usage=1.0, share=0.5, usage_share=0.25,
+        level=2.0, factor=1.0,
+    )  # fmt: skip
+    return cluster
+
+
+def test_an_admin_is_shown_the_tree_with_both_sides_numbers(
+    root: User, call: Caller, read: Cluster
+) -> None:
+    told = call(root).get(ADDRESS).json()
+
+    assert (told["cluster"], told["trouble"]) == ("atlas", "gone for a while")
+    assert [(one["name"], one["parent"], one["users"]) for one in told["accounts"]] == [
+        ("root", "", 0), ("cv", "root", 1), ("a-lab", "cv", 3),
+    ]  # fmt: skip
+    cv: dict[str, Any] = told["accounts"][1]
+    assert (cv["tenant"], cv["state"], cv["raw_usage"]) == ("vision", "taken", 12.0)
+    assert cv["theirs"] == {"share": 0.6, "usage_share": 0.2, "level": 3.0, "factor": 0.5}
+    assert cv["ours"] == {"share": 0.5, "usage_share": 0.25, "level": 2.0, "factor": 1.0}
+    assert cv["difference"]["share"] == pytest.approx(-0.1)
+    assert cv["difference"]["usage_share"] == pytest.approx(0.05)
+    shares, gpus = cv["values"]
+    assert (shares["what"], shares["theirs"], shares["ours"]) == ("shares", 30, None)
+    assert gpus["sentence"] == "atlas has at most 8 GPUs; nothing else is wanted here."
+    lab = told["accounts"][2]
+    assert lab["tenant"] is None
+    assert lab["difference"] == dict.fromkeys(("share", "usage_share", "level", "factor"))
+    assert lab["values"][0]["sentence"].startswith("atlas has its parent's shares;")
+
+
+def test_others_are_shown_their_tenants_accounts_and_no_trouble(
+    bob: User, carol: User, call: Caller, read: Cluster
+) -> None:
+    mine, theirs = call(bob).get(ADDRESS).json(), call(carol).get(ADDRESS).json()
+
+    assert [one["name"] for one in mine["accounts"]] == ["cv"]
+    assert mine["trouble"] == theirs["trouble"] == ""
+    assert theirs["accounts"] == []
+
+
+def test_a_cluster_that_was_never_read_has_none(root: User, call: Caller, cluster: Cluster) -> None:
+    told = call(root).get(ADDRESS).json()
+
+    assert told == {"cluster": "atlas", "read_at": None, "trouble": "", "accounts": []}
+    refusal(call(root).get("/api/v1/clusters/nowhere/accounts"), 404)

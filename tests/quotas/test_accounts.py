@@ -1,0 +1,216 @@
+"""Accounts of a cluster: taken as they are until something is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from apps.accounts.models import User
+from apps.audit.models import Entry
+from apps.backends.models import Cluster, Grade, Pool
+from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
+from apps.quotas.accounts import keep, keep_accounts, tenants_of
+from apps.quotas.models import Account, AccountsLook, AccountValue, Quota
+from apps.quotas.services import set_quota
+from apps.tenants.models import Tenant
+from apps.tenants.services import archive_tenant, set_weight
+from tests.factories import NOW, make_cluster, make_tenant
+
+LATER = NOW + timedelta(minutes=5)
+
+
+@dataclass
+class Ledger:
+    """A cluster's accounts in memory; ``refuses`` are its words for some, ``broken`` for all."""
+
+    rows: dict[str, SeenAccount] = field(default_factory=dict)
+    written: list[tuple[str, int | None, int | None]] = field(default_factory=list)
+    refuses: dict[str, str] = field(default_factory=dict)
+    broken: str = ""
+    deaf: bool = False
+
+    def accounts(self, *, now: datetime) -> Sequence[SeenAccount]:
+        if self.broken:
+            raise BackendError(self.broken, retry=True)
+        return list(self.rows.values())
+
+    def set_account(
+        self, name: str, *, shares: int | None = None, gpu_limit: int | None = None
+    ) -> None:
+        self.written.append((name, shares, gpu_limit))
+        if name in self.refuses:
+            raise BackendError(self.refuses[name], retry=False)
+        if self.deaf:
+            return
+        row = self.rows[name]
+        if shares is not None:
+            row = replace(row, shares=shares)
+        if gpu_limit is not None:
+            row = replace(row, gpu_limit=None if gpu_limit == NO_LIMIT else gpu_limit)
+        self.rows[name] = row
+
+    def edit(self, name: str, **changes: object) -> None:
+        """Change an account as somebody at the cluster does."""
+        self.rows[name] = replace(self.rows[name], **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """Two accounts below the top, of 30 and 50 shares; the one may use 8 GPUs."""
+    rows = [
+        SeenAccount("root", "", 1, None),
+        SeenAccount("cv", "root", 30, 8, users=2, norm_shares=0.375, level=float("inf")),
+        SeenAccount("nlp", "root", 50, None, users=1, norm_shares=0.625),
+    ]
+    return Ledger({row.name: row for row in rows})
+
+
+@pytest.fixture
+def adopted(pool: Pool) -> list[Tenant]:
+    """The tenants that were made for the accounts' work."""
+    make_tenant("atlas")
+    return [make_tenant("atlas/cv"), make_tenant("atlas/nlp")]
+
+
+def value(name: str, what: str = "shares") -> AccountValue:
+    return AccountValue.objects.get(account__name=name, what=what)
+
+
+def test_the_first_sight_takes_what_the_cluster_has(
+    cluster: Cluster, ledger: Ledger, adopted: list[Tenant]
+) -> None:
+    keep(cluster, ledger, now=NOW)
+
+    assert list(Tenant.objects.filter(parent__name="atlas").values_list("weight", flat=True)) == [
+        30.0, 50.0,
+    ]  # fmt: skip
+    assert Quota.objects.get(tenant=adopted[0]).ceiling == 8
+    assert not Quota.objects.filter(tenant=adopted[1]).exists()
+    cv = Account.objects.get(name="cv")
+    assert (cv.parent, cv.tenant, cv.users, cv.level) == ("root", adopted[0], 2, None)
+    assert (value("cv").seen, value("cv", "gpus").seen, value("nlp", "gpus").seen) == (30, 8, None)
+    assert {one.state for one in AccountValue.objects.all()} == {"taken"}
+    assert not ledger.written
+
+
+def test_a_tenant_made_for_an_account_follows_it(
+    cluster: Cluster, ledger: Ledger, adopted: list[Tenant]
+) -> None:
+    keep(cluster, ledger, now=NOW)
+    ledger.edit("cv", shares=7, gpu_limit=None)
+    keep(cluster, ledger, now=LATER)
+    keep(cluster, ledger, now=LATER)
+
+    adopted[0].refresh_from_db()
+    assert adopted[0].weight == 7
+    assert Quota.objects.get(tenant=adopted[0]).ceiling is None
+    assert value("cv").state == "taken"
+    told = Entry.objects.filter(verb="weight changed", object_id=adopted[0].pk).first()
+    assert told is not None
+    assert (told.actor, told.reason) == (None, "as atlas has it")
+    assert not ledger.written
+
+
+def test_a_tenant_that_is_mapped_keeps_its_own_weight(
+    cluster: Cluster, ledger: Ledger, vision: Tenant
+) -> None:
+    cluster.options = {"accounts": {"vision": "CV"}}
+    keep(cluster, ledger, now=NOW)
+    ledger.edit("cv", shares=7)
+    keep(cluster, ledger, now=LATER)
+
+    vision.refresh_from_db()
+    assert vision.weight == 1
+    assert Account.objects.get(name="cv").tenant == vision
+    assert (value("cv").state, value("cv").seen) == ("taken", 7)
+    assert not ledger.written
+
+
+def test_an_account_of_two_tenants_or_of_an_archived_one_is_nobodys(
+    cluster: Cluster, ledger: Ledger, vision: Tenant, nlp: Tenant, root: User
+) -> None:
+    cluster.options = {"accounts": {"vision": "cv", "nlp": "cv"}}
+    assert tenants_of(cluster, ["cv"]) == {}
+
+    cluster.options = {"accounts": {"vision": "cv"}}
+    archive_tenant(vision, by=root, now=NOW, reason="left")
+    assert tenants_of(cluster, ["cv", "nlp"]) == {"cv": None, "nlp": None}
+
+
+def test_an_account_that_went_and_came_back_is_the_same(
+    cluster: Cluster, ledger: Ledger, adopted: list[Tenant]
+) -> None:
+    keep(cluster, ledger, now=NOW)
+    row = ledger.rows.pop("cv")
+    keep(cluster, ledger, now=LATER)
+    gone = Account.objects.get(name="cv")
+    ledger.rows["cv"] = row
+    keep(cluster, ledger, now=LATER)
+
+    assert gone.gone_at == LATER
+    back = Account.objects.get(name="cv")
+    assert (back.pk, back.gone_at, back.values.count()) == (gone.pk, None, 2)
+
+
+def test_a_limit_below_what_is_promised_here_is_not_taken_over(
+    cluster: Cluster, ledger: Ledger, adopted: list[Tenant], pool: Pool
+) -> None:
+    set_quota(
+        adopted[0], pool, guarantee=16, ceiling=None, weight=None, by=None, now=NOW, reason=""
+    )
+    keep(cluster, ledger, now=NOW)
+
+    quota = Quota.objects.get(tenant=adopted[0])
+    assert (quota.guarantee, quota.ceiling) == (16, None)
+    assert (value("cv", "gpus").state, value("cv", "gpus").seen) == ("taken", 8)
+
+
+def test_a_kind_without_accounts_is_left_alone(cluster: Cluster) -> None:
+    assert not keep_accounts(cluster, now=NOW)
+    assert not AccountsLook.objects.exists()
+
+
+def test_what_fails_stands_there_in_words_and_one_reads_at_a_time(db: None) -> None:
+    far = make_cluster("far")
+    Cluster.objects.filter(pk=far.pk).update(kind="slurm", options={"bin": "/nowhere"})
+    far.refresh_from_db()
+
+    assert keep_accounts(far, now=NOW)
+    look = AccountsLook.objects.get()
+    assert look.trouble.startswith("/nowhere/scontrol cannot be started here")
+    assert (look.tried_at, look.read_at, look.claimed_until) == (NOW, None, None)
+
+    AccountsLook.objects.update(claimed_until=LATER)
+    assert not keep_accounts(far, now=NOW)
+    assert keep_accounts(far, now=LATER + timedelta(seconds=1))
+
+
+def test_options_that_cannot_be_are_said(db: None) -> None:
+    far = make_cluster("far")
+    Cluster.objects.filter(pk=far.pk).update(kind="slurm", options={"way": "smoke"})
+    far.refresh_from_db()
+
+    assert not keep_accounts(far, now=NOW)
+    assert AccountsLook.objects.get().trouble.startswith("options.way must be local or ssh")
+
+
+def test_a_weight_that_is_changed_here_is_wanted_there(
+    cluster: Cluster, ledger: Ledger, adopted: list[Tenant], root: User
+) -> None:
+    cluster.grade = Grade.OBSERVE
+    cluster.save()
+    keep(cluster, ledger, now=NOW)
+    adopted[0].refresh_from_db()
+    set_weight(adopted[0], 44.6, by=root, now=NOW, reason="grew")
+    keep(cluster, ledger, now=LATER)
+    ledger.edit("cv", shares=31)
+    keep(cluster, ledger, now=LATER)
+
+    told = value("cv")
+    assert (told.state, told.seen, told.wanted, told.wanted_at) == ("waiting", 31, 45, LATER)
+    adopted[0].refresh_from_db()
+    assert adopted[0].weight == 44.6
+    assert not ledger.written
