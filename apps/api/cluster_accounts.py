@@ -6,6 +6,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from apps.api.serializers import Strict, Text
+from apps.quotas.accounts import KEEP
 from apps.quotas.models import ValueState, What
 
 
@@ -64,3 +66,13 @@ class AccountsShown(serializers.Serializer[Any]):
     read_at = serializers.DateTimeField(allow_null=True, help_text="null: they never were.")
     trouble = serializers.CharField(help_text="Why they could not be read just now; or empty.")
     accounts = AccountShown(many=True)
+
+
+class SettledAsked(Strict):
+    """What becomes of an account that is not there as it is wanted here."""
+
+    account = Text(max_length=255)
+    keep = serializers.ChoiceField(
+        choices=KEEP, help_text="ours: written again; theirs: taken as it is."
+    )
+    reason = Text(max_length=300)

@@ -13,7 +13,8 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.api.cluster_accounts import AccountsShown
+from apps.accounts.models import User
+from apps.api.cluster_accounts import AccountsShown, SettledAsked
 from apps.api.endpoints import Endpoint, Paging, caller, page_schema, paged, token_of
 from apps.api.errors import Forbidden, NotFound, shown
 from apps.api.serializers import Flag, Strict, Text, WholeNumber
@@ -26,7 +27,8 @@ from apps.jobs.models import Job
 from apps.jobs.states import HOLDING
 from apps.queues.models import ClusterPolicy
 from apps.queues.selectors import policy_of
-from apps.quotas.models import AccountsLook
+from apps.quotas.accounts import settle_account
+from apps.quotas.models import Account, AccountsLook
 from apps.scheduling.account_rows import account_rows, accounts_visible_to
 from apps.tenants.selectors import is_admin
 
@@ -277,11 +279,31 @@ class Clusters(Endpoint):
     )
     @action(detail=True)
     def accounts(self, request: Request, name: str) -> Response:
-        cluster = self._cluster(name)
-        user = caller(request)
+        return self._accounts(self._cluster(name), caller(request))
+
+    @extend_schema(
+        operation_id="settle_cluster_account",
+        summary="Decide on an account that drifted or was refused; admins only",
+        request=SettledAsked,
+        responses=AccountsShown,
+    )
+    @accounts.mapping.post
+    def settle_account(self, request: Request, name: str) -> Response:
+        cluster, user = self._cluster(name), caller(request)
+        self._admins_only(request, f"change accounts of {cluster}")
+        asked = self.read(SettledAsked, request)
+        account = asked.pop("account")
+        how: dict[str, Any] = {"by": user, "now": timezone.now(), "token_name": token_of(request)}
+        try:
+            settle_account(cluster, account, **how, **asked)
+        except Account.DoesNotExist:
+            raise NotFound(f"There is no account {shown(account)}.", field="account") from None
+        return self._accounts(cluster, user)
+
+    def _accounts(self, cluster: Cluster, user: User) -> Response:
         look = AccountsLook.objects.filter(cluster=cluster).first() or AccountsLook()
         told = {
-            "cluster": name,
+            "cluster": cluster.name,
             "read_at": look.read_at,
             # What it says may name hosts and users of the cluster.
             "trouble": look.trouble if is_admin(user) else "",

@@ -27,6 +27,19 @@ class WholeNumber(serializers.IntegerField):
         return data
 
 
+class Number(serializers.FloatField):
+    """A JSON number: no text, no true."""
+
+    def to_internal_value(self, data: Any) -> float:
+        """Return the number."""
+        if isinstance(data, bool) or not isinstance(data, int | float):
+            self.fail("invalid")
+        try:
+            return super().to_internal_value(data)
+        except OverflowError:
+            self.fail("invalid")
+
+
 class Flag(serializers.BooleanField):
     """A JSON true or false."""
 

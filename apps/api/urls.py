@@ -13,6 +13,7 @@ from apps.api.history import HistoryImports
 from apps.api.jobs import Jobs
 from apps.api.me import Me, Tokens
 from apps.api.queues import Queues
+from apps.api.tenants import Quotas, Weights
 from apps.api.usage import UsageReport
 
 app_name = "api"
@@ -33,6 +34,14 @@ v1 = [
         name="history",
     ),
     re_path(r"^me/?$", Me.as_view({"get": "show"}), name="me"),
+    re_path(
+        r"^tenants/(?P<tenant>.+)/quotas/(?P<cluster>[^/]+)/(?P<pool>[^/]+)/?$",
+        Quotas.as_view({"get": "show", "put": "change"}),
+        name="quota",
+    ),
+    re_path(
+        r"^tenants/(?P<tenant>.+)/weight/?$", Weights.as_view({"put": "change"}), name="weight"
+    ),
     re_path(r"^usage/?$", UsageReport.as_view({"get": "show"}), name="usage"),
 ]
 

@@ -13,15 +13,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Case, Q, QuerySet, When
 
+from apps.accounts.models import User
+from apps.audit import services as audit
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster, Pool
-from apps.backends.port import BackendError, KeepsAccounts, SeenAccount
-from apps.common.errors import DomainError, Invalid
+from apps.backends.port import NO_LIMIT, BackendError, KeepsAccounts, SeenAccount
+from apps.common.errors import Conflict, DomainError, Invalid
+from apps.common.text import clean_text
 from apps.quotas.models import Account, AccountsLook, AccountValue, Quota, What
 from apps.quotas.services import set_quota
 from apps.tenants.models import Tenant
@@ -33,6 +36,7 @@ CLAIM = timedelta(minutes=10)
 # How many accounts one pass changes: the next is a minute away, and other clusters wait as well.
 MOST_WRITTEN = 20
 MOST_SHARES = 1_000_000_000
+KEEP = ("ours", "theirs")
 ABOUT = (
     "parent", "tenant", "users", "raw_usage", "norm_shares", "effective_usage", "level",
     "fair_share", "seen_at", "gone_at",
@@ -81,9 +85,14 @@ def keep_accounts(cluster: Cluster, *, now: datetime) -> bool:
 def keep(cluster: Cluster, backend: KeepsAccounts, *, now: datetime) -> None:
     """Do one pass: read, and where the cluster is driven write and read back.
 
-    :raises BackendError: if the accounts cannot be read.
+    :raises BackendError: if the accounts cannot be read, or went away meanwhile.
     """
     take_in(cluster, backend.accounts(now=now), now=now)
+    if write_wanted(cluster, backend, now=now):
+        take_in(cluster, backend.accounts(now=now), now=now)
+        for value in _waiting(cluster).filter(written_at=now):
+            said = f"{cluster.name} took it, but does not have it."
+            AccountValue.objects.filter(pk=value.pk, written_at=now).update(refused=said)
 
 
 # What was seen
@@ -307,3 +316,103 @@ def _compare(value: AccountValue, *, now: datetime) -> None:
         value.drifted_at, value.refused = None, ""
     elif value.met_at is not None:
         value.drifted_at = value.drifted_at or now
+
+
+# What is written
+
+
+def _waiting(cluster: Cluster) -> QuerySet[AccountValue]:
+    """Return the values that are wanted and were never as wanted yet, those refused before last."""
+    wanted = AccountValue.objects.filter(
+        account__cluster=cluster, account__gone_at__isnull=True, is_wanted=True, met_at__isnull=True
+    )
+    refused = Case(When(refused="", then=0), default=1)
+    return wanted.select_related("account").order_by(refused, "wanted_at", "account_id")
+
+
+def write_wanted(cluster: Cluster, backend: KeepsAccounts, *, now: datetime) -> bool:
+    """Write what waits to be written, where the cluster is driven; return whether anything was.
+
+    What drifted is not among it: somebody there had a reason, and somebody here decides.
+
+    :raises BackendError: if the accounts went away.
+    """
+    waiting: dict[Account, list[AccountValue]] = defaultdict(list)
+    for value in _waiting(cluster):
+        waiting[value.account].append(value)
+    done = False
+    for account, values in list(waiting.items())[:MOST_WRITTEN]:
+        cluster.refresh_from_db(fields=["grade"])  # which may be lowered at any time
+        if not cluster.driven:
+            break
+        wanted = {value.what: value.wanted for value in values}
+        limit = None
+        if What.GPUS in wanted:
+            limit = NO_LIMIT if wanted[What.GPUS] is None else wanted[What.GPUS]
+        try:
+            backend.set_account(account.name, shares=wanted.get(What.SHARES), gpu_limit=limit)
+        except BackendError as error:
+            _told(values, refused=error.message)
+            if error.retry:
+                raise
+        else:
+            done = True
+            _told(values, refused="", written_at=now)
+    return done
+
+
+def _told(values: Iterable[AccountValue], **columns: Any) -> None:
+    """Write down what came of writing values, unless something else is wanted by now."""
+    for value in values:
+        rows = AccountValue.objects.filter(pk=value.pk, wanted_at=value.wanted_at)
+        rows.update(**columns)
+
+
+@transaction.atomic
+def settle_account(
+    cluster: Cluster,
+    name: str,
+    *,
+    keep: str,
+    by: User | None,
+    now: datetime,
+    reason: str,
+    token_name: str = "",
+) -> Account:
+    """Decide on an account that drifted or was refused: write ``ours`` again, or take ``theirs``.
+
+    :raises Account.DoesNotExist: if the cluster has no such account.
+    :raises Invalid: naming the field; a person must give a reason.
+    :raises Conflict: if both sides agree.
+    """
+    reason = clean_text(reason, field="reason", max_length=300, blank=by is None)
+    if keep not in KEEP:
+        raise Invalid(f"keep must be one of {', '.join(KEEP)}.", field="keep")
+    account = Account.objects.select_for_update(no_key=True).get(
+        cluster=cluster, name=name, gone_at__isnull=True
+    )
+    ours = _ours(cluster, [name])
+    account.tenant = ours.tenants.get(name)
+    apart = [
+        value
+        for value in _values([account])[account.pk].values()
+        if value.is_wanted and value.seen != value.wanted
+    ]
+    if not apart:
+        raise Conflict(f"{name} is on {cluster.name} as it is here.", code="in_step")
+    changes: dict[str, tuple[Any, Any]] = {}
+    for value in apart:
+        if keep == "ours":
+            changes[value.what] = (value.seen, value.wanted)
+            value.wanted_at, value.refused = now, ""
+            value.written_at = value.met_at = value.drifted_at = None
+        else:
+            changes[value.what] = (value.wanted, value.seen)
+            _forget(value)
+            value.base = _source(value, ours)
+    AccountValue.objects.bulk_update(apart, VALUE)
+    audit.record(
+        f"account kept {keep}", account, by=by, now=now, changes=changes, reason=reason,
+        token_name=token_name,
+    )  # fmt: skip
+    return account

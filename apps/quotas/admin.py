@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from apps.backends.services import request_tick
 from apps.common.errors import DomainError
-from apps.quotas.models import Quota
+from apps.common.readonly import ReadOnlyAdmin
+from apps.quotas.models import Account, AccountsLook, AccountValue, Quota
 from apps.quotas.services import set_quota
 
 
@@ -72,3 +73,31 @@ class QuotaAdmin(admin.ModelAdmin[Quota]):
         obj.pk = quota.pk
         obj._state.adding = False
         request_tick(quota.pool.cluster)
+
+
+@admin.register(Account)
+class AccountAdmin(ReadOnlyAdmin[Account]):
+    """Accounts of clusters as last seen; a weight or a quota is changed beside its tenant."""
+
+    list_display = ("name", "cluster", "parent", "tenant", "users", "seen_at", "gone_at")
+    list_filter = ("cluster",)
+    search_fields = ("name", "tenant__path")
+    list_select_related = ("cluster", "tenant")
+
+
+@admin.register(AccountValue)
+class AccountValueAdmin(ReadOnlyAdmin[AccountValue]):
+    """Shares and limits of accounts: as seen, and as wanted."""
+
+    list_display = ("account", "what", "seen", "wanted", "state", "wanted_at", "written_at")
+    list_filter = ("what", "is_wanted", "account__cluster")
+    search_fields = ("account__name",)
+    list_select_related = ("account__cluster",)
+
+
+@admin.register(AccountsLook)
+class AccountsLookAdmin(ReadOnlyAdmin[AccountsLook]):
+    """When the accounts of each cluster were read."""
+
+    list_display = ("cluster", "read_at", "tried_at", "trouble")
+    list_select_related = ("cluster",)

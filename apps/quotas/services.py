@@ -80,6 +80,7 @@ def set_quota(
     by: User | None,
     now: datetime,
     reason: str,
+    token_name: str = "",
 ) -> Quota:
     """Change what a tenant is promised in a pool; ``weight`` None: the tenant's own.
 
@@ -122,5 +123,6 @@ def set_quota(
         now=now,
         changes=audit.differences(before, after),
         reason=reason,
+        token_name=token_name,
     )
     return quota

@@ -170,7 +170,13 @@ def move_tenant(
 
 @transaction.atomic
 def set_weight(
-    tenant: Tenant, weight: float, *, by: User | None, now: datetime, reason: str
+    tenant: Tenant,
+    weight: float,
+    *,
+    by: User | None,
+    now: datetime,
+    reason: str,
+    token_name: str = "",
 ) -> Tenant:
     """Change a tenant's share among its siblings.
 
@@ -186,6 +192,7 @@ def set_weight(
         now=now,
         changes={"weight": (before, tenant.weight)},
         reason=reason,
+        token_name=token_name,
     )
     return tenant
 

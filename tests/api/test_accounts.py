@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from apps.accounts.models import User
+from apps.audit.models import Entry
 from apps.backends.models import Cluster, Pool
 from apps.backends.port import SeenAccount
 from apps.quotas.accounts import take_in
-from apps.quotas.models import AccountsLook
+from apps.quotas.models import AccountsLook, AccountValue
 from apps.scheduling.models import Standing
 from apps.tenants.models import Tenant
 from tests.api.conftest import Caller, refusal
@@ -80,3 +81,54 @@ def test_a_cluster_that_was_never_read_has_none(root: User, call: Caller, cluste
 
     assert told == {"cluster": "atlas", "read_at": None, "trouble": "", "accounts": []}
     refusal(call(root).get("/api/v1/clusters/nowhere/accounts"), 404)
+
+
+class TestSettling:
+    """Deciding on an account that drifted."""
+
+    @pytest.fixture
+    def drifted(self, read: Cluster) -> Cluster:
+        AccountValue.objects.filter(account__name="cv", what="shares").update(
+            is_wanted=True, wanted=45, wanted_at=NOW, met_at=NOW, drifted_at=NOW
+        )
+        return read
+
+    def test_an_admin_decides_with_a_reason(
+        self, root: User, call: Caller, drifted: Cluster
+    ) -> None:
+        before = call(root).get(ADDRESS).json()["accounts"][1]
+        asked = {"account": "cv", "keep": "ours", "reason": "agreed"}
+        told = call(root).post(ADDRESS, asked)
+
+        assert (before["state"], before["values"][0]["since"]) == (
+            "drifted",
+            "2026-01-05T12:00:00Z",
+        )
+        assert before["values"][0]["sentence"] == (
+            "Somebody changed it on atlas: it has 30 shares; wanted here is 45 shares."
+        )
+        assert told.json()["accounts"][1]["state"] == "waiting"
+        assert Entry.objects.get(verb="account kept ours").reason == "agreed"
+
+    @pytest.mark.parametrize(
+        ("changes", "status"),
+        [
+            ({"reason": ""}, 400),
+            ({"keep": "both"}, 400),
+            ({"account": "nobody"}, 404),
+            ({"account": "root"}, 409),
+            ({"shares": 5}, 400),
+        ],
+    )
+    def test_what_cannot_be_is_refused(
+        self, changes: dict[str, Any], status: int, root: User, call: Caller, drifted: Cluster
+    ) -> None:
+        asked = {"account": "cv", "keep": "ours", "reason": "agreed"} | changes
+
+        refusal(call(root).post(ADDRESS, asked), status)
+
+    def test_a_lead_decides_nothing(self, alice: User, call: Caller, drifted: Cluster) -> None:
+        asked = {"account": "cv", "keep": "ours", "reason": "agreed"}
+
+        assert refusal(call(alice).post(ADDRESS, asked), 403)["code"] == "forbidden"
+        assert AccountValue.objects.get(account__name="cv", what="shares").drifted_at == NOW

@@ -12,7 +12,8 @@ from apps.accounts.models import User
 from apps.audit.models import Entry
 from apps.backends.models import Cluster, Grade, Pool
 from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
-from apps.quotas.accounts import keep, keep_accounts, tenants_of
+from apps.common.errors import Conflict
+from apps.quotas.accounts import keep, keep_accounts, settle_account, shares_for, tenants_of
 from apps.quotas.models import Account, AccountsLook, AccountValue, Quota
 from apps.quotas.services import set_quota
 from apps.tenants.models import Tenant
@@ -214,3 +215,178 @@ def test_a_weight_that_is_changed_here_is_wanted_there(
     adopted[0].refresh_from_db()
     assert adopted[0].weight == 44.6
     assert not ledger.written
+
+
+class TestWriting:
+    """On a cluster that is driven."""
+
+    @pytest.fixture
+    def known(self, cluster: Cluster, ledger: Ledger, adopted: list[Tenant]) -> list[Tenant]:
+        """The tenants of accounts that were seen before."""
+        keep(cluster, ledger, now=NOW)
+        for tenant in adopted:
+            tenant.refresh_from_db()
+        return adopted
+
+    def test_it_is_written_and_read_back(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], pool: Pool, root: User
+    ) -> None:
+        set_weight(known[0], 45, by=root, now=NOW, reason="grew")
+        set_quota(
+            known[1], pool, guarantee=4, ceiling=16, weight=None, by=root, now=NOW, reason="paid"
+        )
+        keep(cluster, ledger, now=LATER)
+        keep(cluster, ledger, now=LATER)
+
+        assert ledger.written == [("cv", 45, None), ("nlp", None, 16)]
+        for told in (value("cv"), value("nlp", "gpus")):
+            assert (told.state, told.written_at, told.met_at) == ("in_step", LATER, LATER)
+        assert (value("cv", "gpus").state, value("nlp").state) == ("taken", "taken")
+
+    def test_a_ceiling_that_is_taken_away_is_no_limit_there(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], pool: Pool, root: User
+    ) -> None:
+        how = {"guarantee": 4, "weight": None, "by": root, "now": NOW, "reason": "no need"}
+        set_quota(known[0], pool, ceiling=None, **how)
+        keep(cluster, ledger, now=LATER)
+
+        assert ledger.written == [("cv", None, NO_LIMIT)]
+        assert (value("cv", "gpus").state, value("cv", "gpus").seen) == ("in_step", None)
+
+    def test_a_guarantee_alone_writes_nothing(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], pool: Pool, root: User
+    ) -> None:
+        how = {"ceiling": None, "weight": None, "by": root, "now": NOW, "reason": "paid"}
+        set_quota(known[1], pool, guarantee=16, **how)
+        keep(cluster, ledger, now=LATER)
+
+        assert not ledger.written
+
+    @pytest.mark.parametrize("grade", [Grade.OBSERVE, Grade.ADVISE])
+    def test_in_other_grades_nothing_ever_is(
+        self, grade: str, cluster: Cluster, ledger: Ledger, known: list[Tenant], root: User
+    ) -> None:
+        # Lowered by somebody while the pass goes on.
+        Cluster.objects.update(grade=grade)
+        set_weight(known[0], 45, by=root, now=NOW, reason="grew")
+        keep(cluster, ledger, now=LATER)
+
+        assert not ledger.written
+        assert value("cv").state == "waiting"
+
+    def test_a_refusal_stands_there_and_is_tried_again_behind_others(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], root: User
+    ) -> None:
+        ledger.refuses["cv"] = "Slurm does not let rollcall do this."
+        for tenant in known:
+            set_weight(tenant, 45, by=root, now=NOW, reason="grew")
+        keep(cluster, ledger, now=LATER)
+
+        assert (value("cv").state, value("cv").refused) == (
+            "refused", "Slurm does not let rollcall do this.",
+        )  # fmt: skip
+        assert (value("nlp").state, ledger.rows["nlp"].shares) == ("in_step", 45)
+        del ledger.refuses["cv"]
+        keep(cluster, ledger, now=LATER)
+        assert (value("cv").state, value("cv").refused) == ("in_step", "")
+
+    def test_a_write_without_an_effect_is_said(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], root: User
+    ) -> None:
+        ledger.deaf = True
+        set_weight(known[0], 45, by=root, now=NOW, reason="grew")
+        keep(cluster, ledger, now=LATER)
+
+        assert value("cv").state == "refused"
+        assert value("cv").refused == "atlas took it, but does not have it."
+
+    def test_somebodys_edit_there_is_drift_and_stays_until_it_is_settled(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], root: User
+    ) -> None:
+        set_weight(known[0], 45, by=root, now=NOW, reason="grew")
+        keep(cluster, ledger, now=LATER)
+        ledger.edit("cv", shares=5)
+        for minutes in (1, 2):
+            keep(cluster, ledger, now=LATER + timedelta(minutes=minutes))
+
+        told = value("cv")
+        assert (told.state, told.seen, told.wanted) == ("drifted", 5, 45)
+        assert told.drifted_at == LATER + timedelta(minutes=1)
+        assert len(ledger.written) == 1
+
+        settle_account(cluster, "cv", keep="ours", by=root, now=LATER, reason="agreed")
+        assert value("cv").state == "waiting"
+        keep(cluster, ledger, now=LATER)
+        assert (value("cv").state, ledger.rows["cv"].shares) == ("in_step", 45)
+
+    def test_theirs_may_be_taken(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], root: User
+    ) -> None:
+        set_weight(known[0], 45, by=root, now=NOW, reason="grew")
+        keep(cluster, ledger, now=LATER)
+        ledger.edit("cv", shares=5)
+        keep(cluster, ledger, now=LATER)
+        settle_account(cluster, "cv", keep="theirs", by=root, now=LATER, reason="they know")
+        keep(cluster, ledger, now=LATER)
+
+        known[0].refresh_from_db()
+        assert (value("cv").state, known[0].weight, ledger.rows["cv"].shares) == ("taken", 5, 5)
+        entry = Entry.objects.filter(verb="account kept theirs").get()
+        assert (entry.changes, entry.reason) == ({"shares": [45, 5]}, "they know")
+        with pytest.raises(Conflict):
+            settle_account(cluster, "cv", keep="ours", by=root, now=LATER, reason="again")
+
+    def test_a_drift_that_somebody_undoes_is_over(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], root: User
+    ) -> None:
+        set_weight(known[0], 45, by=root, now=NOW, reason="grew")
+        for shares in (30, 5, 45):
+            ledger.edit("cv", shares=shares)
+            keep(cluster, ledger, now=LATER)
+
+        assert (value("cv").state, value("cv").drifted_at) == ("in_step", None)
+
+    def test_an_account_that_is_gone_is_not_written(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], root: User
+    ) -> None:
+        del ledger.rows["cv"]
+        set_weight(known[0], 45, by=root, now=NOW, reason="grew")
+        keep(cluster, ledger, now=LATER)
+
+        assert not ledger.written
+
+
+class TestShares:
+    """How a weight becomes a whole number of shares."""
+
+    @pytest.mark.parametrize(
+        ("weight", "shares"),
+        [(2, 70), (1, 35), (0.001, 1), (0, 0), (1.01, 35), (1.03, 36), (1e12, 1_000_000_000)],
+    )
+    def test_they_are_to_the_siblings_shares_as_the_weights_are(
+        self, weight: float, shares: int
+    ) -> None:
+        mine = AccountValue(seen=30, base=1.0)
+        beside = [mine, AccountValue(seen=50, base=1.0), AccountValue(seen=20, base=1.0)]
+        beside.append(AccountValue(seen=None, base=1.0))
+
+        assert shares_for(mine, weight, beside) == shares
+
+    @pytest.mark.parametrize(("seen", "base", "shares"), [(30, 1.0, 60), (None, 1.0, 2), (0, 0, 2)])
+    def test_without_siblings_they_change_as_the_weight_does(
+        self, seen: int | None, base: float, shares: int
+    ) -> None:
+        mine = AccountValue(seen=seen, base=base)
+
+        assert shares_for(mine, 2.0, [mine]) == shares
+
+    def test_two_that_change_together_keep_their_proportion(
+        self, cluster: Cluster, ledger: Ledger, adopted: list[Tenant], root: User
+    ) -> None:
+        keep(cluster, ledger, now=NOW)
+        for tenant, weight in zip(adopted, (60, 100), strict=True):
+            tenant.refresh_from_db()
+            set_weight(tenant, weight, by=root, now=NOW, reason="more of both")
+        keep(cluster, ledger, now=LATER)
+
+        assert (ledger.rows["cv"].shares, ledger.rows["nlp"].shares) == (60, 100)

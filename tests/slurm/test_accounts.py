@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import getpass
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rest_framework.test import APIClient
 
-from apps.backends.models import Grade
-from apps.backends.port import SeenAccount
+from apps.accounts.models import User
+from apps.backends.models import Cluster, Grade, Pool
+from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
+from apps.backends.services import add_cluster
+from apps.quotas.accounts import keep_accounts
+from apps.quotas.models import AccountsLook, AccountValue
+from apps.scheduling.account_rows import account_rows, accounts_visible_to
+from apps.scheduling.services import tick
+from apps.tenants.models import Tenant
+from apps.tenants.services import set_weight
+from tests.factories import make_tenant, secret_of
 from tests.labs.slurm.accounting import Association
-from tests.labs.slurm.lab import Lab
-from tests.slurm.stage import Stage, now
+from tests.labs.slurm.lab import PATH, Lab
+from tests.slurm.stage import Stage, now, options_of
 
 ME = getpass.getuser()
 TREE = (
@@ -33,9 +45,8 @@ USAGE = {Association("cv", "ana"): 600.0, Association("nlp", "bo"): 200.0}
 
 @pytest.fixture
 def lab(accounting_lab: Lab) -> Lab:
-    """The lab with this tree in it, and slurmctld knowing it."""
+    """The lab with this tree in it."""
     accounting_lab.accounting.load(TREE, clean=True)
-    accounting_lab.accounting.seed_usage(USAGE)
     return accounting_lab
 
 
@@ -59,6 +70,7 @@ def shared(lab: Lab) -> dict[str, list[str]]:
 
 
 def test_the_tree_is_read_as_sacctmgr_and_sshare_have_it(lab: Lab) -> None:
+    lab.accounting.seed_usage(USAGE)
     found = accounts(Stage(lab, Grade.OBSERVE))
 
     told: dict[str, Any] = {
@@ -87,3 +99,156 @@ def test_the_tree_is_read_as_sacctmgr_and_sshare_have_it(lab: Lab) -> None:
         for row in lab.run("sshare", "-a", "-l", "-n", "-P").splitlines()
         if row.strip().startswith("cv|") and row.split("|")[1]
     )
+
+
+@pytest.fixture
+def boreas(lab: Lab, db: None) -> Cluster:
+    """The lab as a cluster that is driven, looked at once; its accounts are tenants."""
+    cluster = add_cluster(
+        "boreas", kind="slurm", grade=Grade.DRIVE, now=now(), options=options_of(lab)
+    )
+    tick(cluster)
+    make_tenant("boreas")
+    for name in ("cv", "nlp", "odd x"):
+        make_tenant(f"boreas/{name}")
+    assert keep_accounts(cluster, now=now())
+    return cluster
+
+
+def weigh(path: str, weight: float, by: User) -> None:
+    """Change a tenant's weight as an admin does."""
+    set_weight(Tenant.objects.get(path=path), weight, by=by, now=now(), reason="grew")
+
+
+def value(name: str, what: str = "shares") -> AccountValue:
+    return AccountValue.objects.get(account__name=name, what=what)
+
+
+def test_a_ceiling_and_a_weight_are_read_back(boreas: Cluster, lab: Lab, root: User) -> None:
+    lab.accounting.register()
+    client, pool = APIClient(), Pool.objects.get()
+    client.default_format = "json"
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret_of(root)}")
+    asked = {"guarantee": 8, "ceiling": 24, "weight": None, "reason": "paid for"}
+    quota = client.put(f"/api/v1/tenants/boreas/cv/quotas/boreas/{pool.name}", asked)
+    weight = client.put("/api/v1/tenants/boreas/cv/weight", {"weight": 45, "reason": "grew"})
+    assert (quota.status_code, weight.status_code) == (200, 200)
+
+    assert keep_accounts(boreas, now=now())
+
+    assert shown(lab, "cv") == "45|cpu=100,gres/gpu=24"
+    lab.wait(lambda: shared(lab)["cv"][2] == "45", "sshare to show it")
+    assert keep_accounts(boreas, now=now())
+    told = client.get("/api/v1/clusters/boreas/accounts").json()
+    (cv,) = [one for one in told["accounts"] if one["name"] == "cv"]
+    assert (told["trouble"], cv["state"], cv["tenant"]) == ("", "in_step", "boreas/cv")
+    assert [(one["theirs"], one["ours"], one["state"]) for one in cv["values"]] == [
+        (45, 45, "in_step"), (24, 24, "in_step"),
+    ]  # fmt: skip
+    assert cv["theirs"]["share"] == float(shared(lab)["cv"][3])
+    assert shown(lab, "nlp") == "50|"
+
+
+def test_somebodys_edit_is_drift_and_is_left_alone(boreas: Cluster, lab: Lab, root: User) -> None:
+    weigh("boreas/cv", 45, root)
+    keep_accounts(boreas, now=now())
+    lab.run("sacctmgr", "-i", "modify", "account", "name=cv", "set", "fairshare=5")
+    at = now()
+    keep_accounts(boreas, now=at)
+
+    assert (value("cv").state, value("cv").drifted_at) == ("drifted", at)
+    assert shown(lab, "cv").startswith("5|")
+    (row,) = [
+        one
+        for one in account_rows(boreas, accounts_visible_to(root, boreas))
+        if one.name == "cv"
+    ]  # fmt: skip
+    assert row.values[0].sentence == (
+        "Somebody changed it on boreas: it has 5 shares; wanted here is 45 shares."
+    )
+
+
+@pytest.mark.parametrize("grade", [Grade.OBSERVE, Grade.ADVISE])
+def test_in_other_grades_nothing_is_written(
+    grade: str, boreas: Cluster, lab: Lab, root: User
+) -> None:
+    def all_of_it() -> str:
+        return lab.run("sacctmgr", "-nP", "show", "assoc") + lab.run(
+            "sacctmgr", "-nP", "show", "txn", "format=action,info"
+        )
+
+    Cluster.objects.update(grade=grade)
+    boreas.refresh_from_db()
+    before = all_of_it()
+    weigh("boreas/cv", 45, root)
+
+    assert keep_accounts(boreas, now=now())
+
+    assert all_of_it() == before
+    assert (value("cv").state, value("cv").wanted) == ("waiting", 45)
+    with pytest.raises(BackendError, match=f"in grade {grade}"):
+        Stage(lab, grade).backend.set_account("cv", shares=45)
+
+
+def test_without_slurmdbd_it_says_so_and_ticks_go_on(boreas: Cluster, lab: Lab, root: User) -> None:
+    weigh("boreas/cv", 45, root)
+    Cluster.objects.update(not_before=None)
+    with lab.accounting.away():
+        assert keep_accounts(boreas, now=now())
+        trouble = AccountsLook.objects.get().trouble
+        assert tick(boreas)
+        boreas.refresh_from_db()
+
+    assert trouble.startswith("Slurm's accounting does not answer (")
+    assert trouble.endswith("Where slurmdbd runs: systemctl start slurmdbd.")
+    assert boreas.trouble == ""
+    assert keep_accounts(boreas, now=now())
+    assert (AccountsLook.objects.get().trouble, value("cv").state) == ("", "in_step")
+
+
+def test_a_name_is_never_taken_for_more_than_a_name(lab: Lab) -> None:
+    lab.run("sacctmgr", "-i", "add", "account", "name=-i", "parent=org")
+    backend, before = Stage(lab).backend, shown(lab, "cv")
+
+    for name in ("cv,nlp", "cv' 'nlp", "=cv", "", "cv\nnlp", "c[v-w]", "cv|x", "'cv'"):
+        with pytest.raises(BackendError, match="can only be changed by hand"):
+            backend.set_account(name, shares=1)
+    for name in ("cv set fairshare", "cv where", "; touch x", "--help", "-i -i"):
+        with pytest.raises(BackendError, match="no such account"):
+            backend.set_account(name, shares=1)
+    backend.set_account("odd x", shares=3, gpu_limit=4)
+    backend.set_account("-i", shares=2)
+
+    assert (shown(lab, "cv"), shown(lab, "nlp")) == (before, "50|")
+    assert (shown(lab, "odd x"), shown(lab, "-i")) == ("3|gres/gpu=4", "2|")
+    backend.set_account("odd x", gpu_limit=NO_LIMIT)
+    assert shown(lab, "odd x") == "3|"
+    assert accounts(Stage(lab))["odd x"].gpu_limit is None
+
+
+def test_without_the_right_it_says_what_grants_it(lab: Lab) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can run commands as somebody else")
+    folder: Path = lab.dir / "accounts-as-nobody"
+    folder.mkdir(exist_ok=True)
+    for name in ("scontrol", "sacctmgr"):
+        (folder / name).write_text(
+            f"#!/bin/sh\nPATH={PATH}\n"
+            f'exec setpriv --reuid=nobody --regid=nogroup --clear-groups {name} "$@"\n'
+        )
+        (folder / name).chmod(0o755)
+    backend = Stage(lab, changes={"bin": str(folder)}).backend
+
+    with pytest.raises(BackendError, match="set adminlevel=Operator") as refusal:
+        backend.set_account("cv", shares=1)
+
+    assert not refusal.value.retry
+    assert shown(lab, "cv").startswith("30|")
+    lab.run("sacctmgr", "-i", "add", "user", "nobody", "account=cv", "adminlevel=Operator")
+    backend.set_account("cv", shares=1)
+    assert shown(lab, "cv").startswith("1|")
+
+
+def test_a_slurm_without_accounts_says_what_brings_them(running_lab: Lab) -> None:
+    with pytest.raises(BackendError, match="AccountingStorageType=accounting_storage/slurmdbd"):
+        Stage(running_lab).backend.accounts(now=now())

@@ -7,7 +7,8 @@ import pwd
 import socket
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,9 +92,34 @@ class Accounting:
             f"--socket={self.socket}", f"--pid-file={data}/mysqld.pid", *QUICK,
         )  # fmt: skip
         lab.wait(self._listens, "mariadb")
-        lab.spawn("slurmdbd", "slurmdbd", "-D")
-        lab.wait(self._answers, "slurmdbd to answer")
+        self._start_slurmdbd()
         lab.run("sacctmgr", "-i", "add", "cluster", CLUSTER)
+
+    def _start_slurmdbd(self) -> None:
+        self.lab.spawn("slurmdbd", "slurmdbd", "-D")
+        self.lab.wait(self._answers, "slurmdbd to answer")
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Stop slurmdbd for a while; slurmctld goes on with what it knows."""
+        self.lab.stop_daemon("slurmdbd")
+        try:
+            yield
+        finally:
+            self._start_slurmdbd()
+
+    def register(self) -> None:
+        """Wait until slurmctld is registered: only then is it told of changes.
+
+        It does so late, but at once when it starts and finds slurmdbd.
+        """
+        self.lab.stop_controller()
+        self.lab.start_controller()
+        self.lab.wait(self._registered, "slurmctld to be registered")
+
+    def _registered(self) -> bool:
+        out = self.lab.run("sacctmgr", "-nP", "show", "cluster", "format=controlport")
+        return out.strip() not in ("", "0")
 
     def _listens(self) -> bool:
         with socket.socket(socket.AF_UNIX) as one:

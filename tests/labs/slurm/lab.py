@@ -210,6 +210,10 @@ class Lab:
         process = self._running.get(name)
         return process is not None and process.poll() is None
 
+    def stop_daemon(self, name: str) -> None:
+        """Stop a daemon of the lab's as its operator would."""
+        self._end(name, patience=PATIENCE)
+
     def spawn(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> None:
         """Start a daemon of the lab's; it ends with the lab, or with us."""
         program = shutil.which(command[0], path=PATH)
