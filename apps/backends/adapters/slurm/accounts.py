@@ -34,6 +34,13 @@ def read(runner: Runner) -> list[SeenAccount]:
         runner, "-nP", "show", "assoc", f"cluster={cluster}", f"format={','.join(ASSOCIATION)}"
     )
     found = accounts_in(listed.out, cluster)
+    if not found:
+        # There is always one called root. slurmdbd 22.05 now and then says nothing, and no error.
+        raise BackendError(
+            f"slurmdbd lists no accounts of {cluster}. If it stays so, PrivateData hides them from"
+            " Rollcall's user: sacctmgr -i modify user NAME set adminlevel=Operator.",
+            retry=True,
+        )
     shared = runner.read(["sshare", "-a", "-l", "-P"])[0]
     if shared.code:
         raise BackendError(f"Slurm does not tell its fair share: {shared.said}.", retry=True)
