@@ -4,6 +4,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 
 from apps.console import views_account
+from apps.console.views_accounts import AccountsPage, SettleAccount
 from apps.console.views_actions import Confirm
 from apps.console.views_cluster_changes import AddCluster, ChangeGrade, EditCluster, ImportHistory
 from apps.console.views_clusters import ClusterPage, ClustersPage
@@ -87,6 +88,22 @@ urlpatterns: list[URLPattern] = [
     path("clusters/<slug:name>/edit/", EditCluster.as_view(), name="cluster-edit"),
     path("clusters/<slug:name>/grade/", ChangeGrade.as_view(), name="cluster-grade"),
     path("clusters/<slug:name>/history/", ImportHistory.as_view(), name="cluster-history"),
+    path("clusters/<slug:name>/accounts/", AccountsPage.as_view(), name="cluster-accounts"),
+    path(
+        "clusters/<slug:name>/accounts.csv",
+        AccountsPage.as_view(form="csv"),
+        name="cluster-accounts-csv",
+    ),
+    path(
+        "clusters/<slug:name>/accounts.json",
+        AccountsPage.as_view(form="json"),
+        name="cluster-accounts-json",
+    ),
+    path(
+        "clusters/<slug:name>/accounts/<path:account>/",
+        SettleAccount.as_view(),
+        name="account-settle",
+    ),
     path("idle/", IdlePage.as_view(), name="idle"),
     path("idle.csv", IdlePage.as_view(form="csv"), name="idle-csv"),
     path("idle.json", IdlePage.as_view(form="json"), name="idle-json"),

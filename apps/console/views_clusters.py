@@ -232,7 +232,11 @@ class ClusterPage(Page):
         if self.viewer.is_lead:
             views.append(("Idle cost", "idle"))
         query = urlencode({"cluster": self.cluster.name})
-        return [(text, f"{reverse(f'console:{view}')}?{query}") for text, view in views]
+        links = [(text, f"{reverse(f'console:{view}')}?{query}") for text, view in views]
+        if "accounts" in able_to(self.cluster):
+            address = reverse("console:cluster-accounts", args=[self.cluster.name])
+            links.append(("Accounts", address))
+        return links
 
     def info(self, **changes: Any) -> PageInfo:
         """Return what base.html says around a cluster."""
