@@ -107,6 +107,8 @@ class Accounting:
             yield
         finally:
             self._start_slurmdbd()
+            # By itself slurmctld comes back to it late, and hears of no change until then.
+            self.register()
 
     def register(self) -> None:
         """Wait until slurmctld is registered: only then is it told of changes.

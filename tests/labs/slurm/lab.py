@@ -212,7 +212,7 @@ class Lab:
 
     def stop_daemon(self, name: str) -> None:
         """Stop a daemon of the lab's as its operator would."""
-        self._end(name, patience=PATIENCE)
+        self.end(name, patience=PATIENCE)
 
     def spawn(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> None:
         """Start a daemon of the lab's; it ends with the lab, or with us."""
