@@ -97,7 +97,9 @@ class Addition(Strict):
     options = serializers.DictField(
         required=False, default=dict, help_text="What its kind needs to reach it."
     )
-    tick_seconds = WholeNumber(required=False, default=2, min_value=1, max_value=86_400)
+    tick_seconds = WholeNumber(
+        required=False, min_value=1, max_value=86_400, help_text="[what its kind takes]"
+    )
 
 
 class Alteration(Strict):
@@ -206,7 +208,7 @@ class Clusters(Endpoint):
             asked["name"],
             kind=asked["kind"],
             options=asked["options"],
-            tick_seconds=asked["tick_seconds"],
+            tick_seconds=asked.get("tick_seconds", KINDS[asked["kind"]].tick_seconds),
             now=timezone.now(),
             by=caller(request),
             token_name=token_of(request),

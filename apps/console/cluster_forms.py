@@ -46,6 +46,7 @@ class ClusterForm(forms.Form):
     def __init__(self, kind: str, *args: Any, cluster: Cluster | None = None, **kw: Any) -> None:
         super().__init__(*args, **{"label_suffix": "", **kw})
         self.kind, self.cluster = kind, cluster
+        self.initial.setdefault("tick_seconds", KINDS[kind].tick_seconds)
         self.known = {} if cluster is None else cluster.options
         self.options = option_fields(kind)
         for option in self.options:
@@ -55,7 +56,7 @@ class ClusterForm(forms.Form):
                 self.initial.setdefault(name, self.known[option.name])
         if cluster is not None:
             del self.fields["name"]
-            self.initial.setdefault("tick_seconds", cluster.tick_seconds)
+            self.initial["tick_seconds"] = cluster.tick_seconds
             self.fields["reason"] = deepcopy(ReasonForm.base_fields["reason"])
             self.fields["reason"].help_text = WHY
             # Why is asked once it is to be done, not for a mere check.

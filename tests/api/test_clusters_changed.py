@@ -37,6 +37,15 @@ def test_an_admin_adds_one_which_is_only_watched(root: User, call: Caller) -> No
     assert (entry.verb, entry.actor, entry.token_name) == ("added", root, "test")
 
 
+@pytest.mark.parametrize(("kind", "seconds"), [("slurm", 5), ("simulator", 2)])
+def test_how_often_one_is_looked_at_is_its_kinds_unless_said(
+    kind: str, seconds: int, root: User, call: Caller
+) -> None:
+    call(root).post(CLUSTERS, {"name": "boreas", "kind": kind}, format="json")
+
+    assert Cluster.objects.get().tick_seconds == seconds
+
+
 @pytest.mark.parametrize(
     ("change", "status", "field"),
     [
