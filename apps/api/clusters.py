@@ -15,8 +15,17 @@ from rest_framework.response import Response
 
 from apps.accounts.models import User
 from apps.api.cluster_accounts import AccountsShown, SettledAsked
-from apps.api.endpoints import Endpoint, Paging, caller, page_schema, paged, token_of
-from apps.api.errors import Forbidden, NotFound, shown
+from apps.api.endpoints import (
+    Endpoint,
+    Paging,
+    admins_only,
+    caller,
+    known_cluster,
+    page_schema,
+    paged,
+    token_of,
+)
+from apps.api.errors import NotFound, shown
 from apps.api.serializers import Flag, Strict, Text, WholeNumber
 from apps.backends import services
 from apps.backends.kinds import KINDS, preflight
@@ -193,7 +202,7 @@ class Clusters(Endpoint):
         responses=ClusterDetail,
     )
     def retrieve(self, request: Request, name: str) -> Response:
-        return self._shown(self._cluster(name))
+        return self._shown(known_cluster(name))
 
     @extend_schema(
         operation_id="add_cluster",
@@ -202,7 +211,7 @@ class Clusters(Endpoint):
         responses={201: ClusterDetail},
     )
     def create(self, request: Request) -> Response:
-        self._admins_only(request, "add a cluster")
+        admins_only(caller(request), "add a cluster")
         asked = self.read(Addition, request)
         cluster = services.add_cluster(
             asked["name"],
@@ -223,8 +232,8 @@ class Clusters(Endpoint):
         responses=ClusterDetail,
     )
     def partial_update(self, request: Request, name: str) -> Response:
-        cluster = self._cluster(name)
-        self._admins_only(request, f"change {cluster}")
+        cluster = known_cluster(name)
+        admins_only(caller(request), f"change {cluster}")
         asked = self.read(Alteration, request)
         return self._changed(cluster, request, **asked)
 
@@ -236,8 +245,8 @@ class Clusters(Endpoint):
     )
     @action(detail=True, methods=["post"])
     def grade(self, request: Request, name: str) -> Response:
-        cluster = self._cluster(name)
-        self._admins_only(request, f"change the grade of {cluster}")
+        cluster = known_cluster(name)
+        admins_only(caller(request), f"change the grade of {cluster}")
         asked = self.read(GradeChange, request)
         anyway = asked.pop("anyway")
         if asked["grade"] == Grade.DRIVE and not cluster.driven and not anyway:
@@ -251,16 +260,12 @@ class Clusters(Endpoint):
     )
     @action(detail=True)
     def preflight(self, request: Request, name: str) -> Response:
-        cluster = self._cluster(name)
-        self._admins_only(request, f"ask what is missing on {cluster}")
+        cluster = known_cluster(name)
+        admins_only(caller(request), f"ask what is missing on {cluster}")
         # The wall's time, whatever the cluster's clock: a real one is held against it.
         now = timezone.now()
         found = preflight(cluster, now=now)
         return Response(PreflightShown({"cluster": name, "at": now, "findings": found}).data)
-
-    def _admins_only(self, request: Request, what: str) -> None:
-        if not is_admin(caller(request)):
-            raise Forbidden(f"Only an admin may {what}.")
 
     def _changed(self, cluster: Cluster, request: Request, **changes: Any) -> Response:
         by, name = caller(request), token_of(request)
@@ -281,7 +286,7 @@ class Clusters(Endpoint):
     )
     @action(detail=True)
     def accounts(self, request: Request, name: str) -> Response:
-        return self._accounts(self._cluster(name), caller(request))
+        return self._accounts(known_cluster(name), caller(request))
 
     @extend_schema(
         operation_id="settle_cluster_account",
@@ -291,8 +296,8 @@ class Clusters(Endpoint):
     )
     @accounts.mapping.post
     def settle_account(self, request: Request, name: str) -> Response:
-        cluster, user = self._cluster(name), caller(request)
-        self._admins_only(request, f"change accounts of {cluster}")
+        cluster, user = known_cluster(name), caller(request)
+        admins_only(user, f"change accounts of {cluster}")
         asked = self.read(SettledAsked, request)
         account = asked.pop("account")
         how: dict[str, Any] = {"by": user, "now": timezone.now(), "token_name": token_of(request)}
@@ -312,13 +317,3 @@ class Clusters(Endpoint):
             "accounts": account_rows(cluster, accounts_visible_to(user, cluster)),
         }
         return Response(AccountsShown(told).data)
-
-    def _cluster(self, name: str) -> Cluster:
-        """Return a cluster in use.
-
-        :raises NotFound: if there is none of this name.
-        """
-        cluster = clusters_in_use().filter(name=name).first()
-        if cluster is None:
-            raise NotFound(f"There is no cluster {shown(name)}.")
-        return cluster

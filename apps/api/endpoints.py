@@ -14,12 +14,14 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.models import Token, User
-from apps.api.errors import NotFound, shown
+from apps.api.errors import Forbidden, NotFound, shown
 from apps.api.parsing import AlwaysJSON
 from apps.api.serializers import Paging, Query
+from apps.backends.models import Cluster
+from apps.backends.selectors import clusters_in_use
 from apps.common.paging import Page, capped_count, page_of
 from apps.tenants.models import Tenant
-from apps.tenants.selectors import in_subtree, tenant_covered
+from apps.tenants.selectors import in_subtree, is_admin, tenant_covered
 
 Row = TypeVar("Row", bound=Model)
 
@@ -152,6 +154,26 @@ def page_schema(name: str, form: type[serializers.Serializer[Any]]) -> type[Any]
     return extend_schema_serializer(many=False)(page)
 
 
+def known_cluster(name: str) -> Cluster:
+    """Return a cluster in use; every caller may know of it.
+
+    :raises NotFound: if there is none of this name.
+    """
+    cluster = clusters_in_use().filter(name=name).first()
+    if cluster is None:
+        raise NotFound(f"There is no cluster {shown(name)}.")
+    return cluster
+
+
+def admins_only(user: User, what: str) -> None:
+    """Refuse who is no admin what only an admin may do.
+
+    :raises Forbidden: saying what that is.
+    """
+    if not is_admin(user):
+        raise Forbidden(f"Only an admin may {what}.")
+
+
 def visible_tenant(user: User, path: str, *, field: str = "tenant") -> Tenant:
     """Return a tenant the caller sees in full, by its path.
 
@@ -174,7 +196,9 @@ __all__: Sequence[str] = [
     "Endpoint",
     "Nowhere",
     "Paging",
+    "admins_only",
     "caller",
+    "known_cluster",
     "only_subtree",
     "page_schema",
     "paged",

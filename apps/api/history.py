@@ -11,15 +11,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.models import User
-from apps.api.endpoints import Endpoint, Paging, caller, page_schema, paged
-from apps.api.errors import Forbidden, NotFound, shown
+from apps.api.endpoints import (
+    Endpoint,
+    Paging,
+    admins_only,
+    caller,
+    known_cluster,
+    page_schema,
+    paged,
+)
 from apps.api.serializers import Instant, Strict, Text
 from apps.backends.models import Cluster
-from apps.backends.selectors import clusters_in_use
 from apps.scheduling.history import start_history_import
 from apps.scheduling.models import HistoryImport
 from apps.scheduling.selectors import imports_of, percent_done
-from apps.tenants.selectors import is_admin
 
 
 class NewImport(Strict):
@@ -54,11 +59,8 @@ class ImportShown(serializers.Serializer[Any]):
 
 
 def _cluster(user: User, name: str) -> Cluster:
-    cluster = clusters_in_use().filter(name=name).first()
-    if cluster is None:
-        raise NotFound(f"There is no cluster {shown(name)}.")
-    if not is_admin(user):
-        raise Forbidden("Only admins import the history of a cluster.")
+    cluster = known_cluster(name)
+    admins_only(user, f"import the history of {cluster}")
     return cluster
 
 

@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.models import User
-from apps.api.endpoints import Endpoint, caller, token_of, visible_tenant
-from apps.api.errors import Forbidden, NotFound, shown
+from apps.api.endpoints import Endpoint, admins_only, caller, token_of, visible_tenant
+from apps.api.errors import NotFound, shown
 from apps.api.serializers import Number, Strict, Text, WholeNumber
 from apps.backends.models import Pool
 from apps.backends.selectors import clusters_in_use
@@ -21,7 +21,6 @@ from apps.common.text import bad_character
 from apps.quotas.models import Quota
 from apps.quotas.services import set_quota
 from apps.tenants.models import Tenant
-from apps.tenants.selectors import is_admin
 from apps.tenants.services import PATH_LENGTH, set_weight
 
 
@@ -59,11 +58,6 @@ class WeightShown(serializers.Serializer[Any]):
     weight = serializers.FloatField()
 
 
-def _only_admin(user: User, tenant: Tenant) -> None:
-    if not is_admin(user):
-        raise Forbidden(f"Only an admin may change what {tenant} is promised.")
-
-
 class Quotas(Endpoint):
     """The quota of one tenant in one pool."""
 
@@ -85,7 +79,7 @@ class Quotas(Endpoint):
     def change(self, request: Request, tenant: str, cluster: str, pool: str) -> Response:
         user = caller(request)
         found = _tenant(user, tenant)
-        _only_admin(user, found)
+        admins_only(user, f"change what {found} is promised")
         where, asked = _pool(cluster, pool), self.read(QuotaAsked, request)
         how: dict[str, Any] = {"by": user, "now": timezone.now(), "token_name": token_of(request)}
         quota = set_quota(found, where, **how, **asked)
@@ -105,7 +99,7 @@ class Weights(Endpoint):
     def change(self, request: Request, tenant: str) -> Response:
         user = caller(request)
         found = _tenant(user, tenant)
-        _only_admin(user, found)
+        admins_only(user, f"change what {found} is promised")
         asked = self.read(WeightAsked, request)
         how: dict[str, Any] = {"by": user, "now": timezone.now(), "token_name": token_of(request)}
         set_weight(found, **how, **asked)
