@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
+from django.db import models
+
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster, Grade, Node, NodeState
 from apps.backends.port import Finding
@@ -136,6 +138,26 @@ def findings_words(found: Sequence[Finding]) -> str:
         return f"{lacks}; {works}."
     notes = f"; {show.counted(warned, 'thing', 'things')} to know" if warned else ""
     return f"Nothing is missing: {works}{notes}."
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What the nodes of a cluster add up to; one with GPUs of two pools is one node."""
+
+    nodes: int = 0
+    gpus: int = 0
+    up: int = 0
+
+
+def sums_of(clusters: Iterable[Cluster]) -> dict[int, Sum]:
+    """Return what the nodes of clusters add up to, by cluster; one query."""
+    chosen = [cluster.pk for cluster in clusters]
+    rows = Node.objects.filter(cluster__in=chosen, gone_at__isnull=True).order_by()
+    up = models.Sum("gpus", filter=models.Q(state=NodeState.UP), default=0)
+    nodes = models.Count("name", distinct=True)
+    sums = rows.values("cluster_id").annotate(nodes=nodes, up=up, whole=models.Sum("gpus"))
+    found = {row["cluster_id"]: Sum(row["nodes"], row["whole"], row["up"]) for row in sums}
+    return {pk: found.get(pk, Sum()) for pk in chosen}
 
 
 @dataclass(frozen=True, slots=True)

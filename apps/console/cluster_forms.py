@@ -13,6 +13,7 @@ from django.utils.html import format_html
 
 from apps.backends.kinds import KINDS, option_fields
 from apps.backends.models import Cluster, Grade
+from apps.backends.secrets import kept
 from apps.common import show
 from apps.common.errors import DomainError
 from apps.console.cluster_facts import GRADES
@@ -39,14 +40,13 @@ class ClusterForm(forms.Form):
         help_text="As it is called on every page: letters, digits and hyphens.",
         error_messages={"invalid": "A name has only letters, digits, hyphens and underscores."},
     )
-    tick_seconds = forms.IntegerField(
-        initial=2, min_value=1, max_value=86_400, label="Looks every, seconds"
-    )
+    tick_seconds = forms.IntegerField(min_value=1, max_value=86_400, label="Looks every, seconds")
 
     def __init__(self, kind: str, *args: Any, cluster: Cluster | None = None, **kw: Any) -> None:
         super().__init__(*args, **{"label_suffix": "", **kw})
         self.kind, self.cluster = kind, cluster
-        self.initial.setdefault("tick_seconds", KINDS[kind].tick_seconds)
+        seconds = KINDS[kind].tick_seconds if cluster is None else cluster.tick_seconds
+        self.initial.setdefault("tick_seconds", seconds)
         self.known = {} if cluster is None else cluster.options
         self.options = option_fields(kind)
         for option in self.options:
@@ -56,7 +56,6 @@ class ClusterForm(forms.Form):
                 self.initial.setdefault(name, self.known[option.name])
         if cluster is not None:
             del self.fields["name"]
-            self.initial["tick_seconds"] = cluster.tick_seconds
             self.fields["reason"] = deepcopy(ReasonForm.base_fields["reason"])
             self.fields["reason"].help_text = WHY
             # Why is asked once it is to be done, not for a mere check.
@@ -79,11 +78,10 @@ class ClusterForm(forms.Form):
         given: dict[str, Any] = {}
         for option in self.options:
             value = self.cleaned_data.get(f"{PREFIX}{option.name}")
-            if option.secret and not value and option.name in self.known:
-                given[option.name] = self.known[option.name]
-            elif value not in (None, "", {}) and str(value) != option.default:
+            left = option.secret and option.name in self.known
+            if left or (value not in (None, "", {}) and str(value) != option.default):
                 given[option.name] = value
-        return given
+        return kept(self.kind, given, self.known)
 
     def trial(self) -> Cluster:
         """Return the cluster as it would be, unsaved, to be asked what works."""

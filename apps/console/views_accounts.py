@@ -148,21 +148,17 @@ class AccountsPage(ClusterPage):
 
     def info(self, **changes: Any) -> PageInfo:
         """Return what base.html says around the accounts."""
-        info = super().info(**changes)
-        return type(info)(
-            "cluster-accounts", f"Accounts of {self.cluster.name}",
-            f"{self.cluster.name} · accounts", self.crumbs(), info.stamp, (), info.foot, info.refresh,
-        )  # fmt: skip
+        name = self.cluster.name
+        values = {"title": f"Accounts of {name}", "heading": f"{name} · accounts"}
+        return super().info(**(values | changes))
 
     def crumbs(self) -> tuple[Crumb, ...]:
         """Return the list, the cluster, and this."""
         return crumbs_of(self.cluster, "Accounts")
 
-    def foot(self, of: str = "") -> Foot:
+    def foot(self, of: str = "of the accounts") -> Foot:
         """Return the end of the page."""
-        path = f"{self.query.path.rstrip('/')}"
-        words = super().foot().words
-        return Foot(words, f"{path}.json", f"{path}.csv", "of the accounts")
+        return super().foot(of)
 
     def export(self) -> Export:
         """Return the accounts for machines."""
@@ -208,12 +204,12 @@ class SettleAccount(ForAdmins):
 
     def get(self, request: HttpRequest, name: str, account: str) -> HttpResponse:
         """Show how it stands."""
-        cluster = cluster_or_404(request, name)
+        cluster = cluster_or_404(name)
         return self._page(cluster, account, SettleForm())
 
     def post(self, request: HttpRequest, name: str, account: str) -> HttpResponse:
         """Decide."""
-        cluster = cluster_or_404(request, name)
+        cluster = cluster_or_404(name)
         form = SettleForm(request.POST)
         if not form.is_valid():
             return self._page(cluster, account, form, status=422)

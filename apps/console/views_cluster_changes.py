@@ -59,7 +59,6 @@ class ClusterFormView(ForAdmins):
         except DomainError as error:
             form.refuse(error)
             return self.page(form, status=422)
-        services.request_tick(cluster)
         return redirect(f"{reverse('console:cluster', args=[cluster.name])}?check=yes")
 
     def checked(self, form: ClusterForm) -> HttpResponse:
@@ -110,6 +109,7 @@ class AddCluster(ClusterFormView):
             now=timezone.now(),
             by=viewer_of(self.request).user,
         )
+        services.request_tick(cluster)
         messages.success(self.request, f"{cluster} is added and only watched from now on.")
         return cluster
 
@@ -130,7 +130,7 @@ class EditCluster(ClusterFormView):
 
     def form(self, data: Any, **kwargs: Any) -> ClusterForm:
         """Return the form of a cluster as it is, or what was typed."""
-        self.cluster = cluster_or_404(self.request, kwargs["name"])
+        self.cluster = cluster_or_404(kwargs["name"])
         return ClusterForm(self.cluster.kind, data, cluster=self.cluster)
 
     def save(self, form: ClusterForm) -> Cluster:
@@ -158,12 +158,12 @@ class ChangeGrade(ForAdmins):
 
     def get(self, request: HttpRequest, name: str) -> HttpResponse:
         """Show the grades, and what driving it would lack."""
-        cluster = cluster_or_404(request, name)
+        cluster = cluster_or_404(name)
         return self._page(cluster, GradeForm(initial={"grade": cluster.grade}))
 
     def post(self, request: HttpRequest, name: str) -> HttpResponse:
         """Change the grade; to drive it all must be there that this takes, or be waived."""
-        cluster = cluster_or_404(request, name)
+        cluster = cluster_or_404(name)
         form = GradeForm(request.POST)
         if not form.is_valid():
             return self._page(cluster, form, status=422)
@@ -204,12 +204,12 @@ class ImportHistory(ForAdmins):
 
     def get(self, request: HttpRequest, name: str) -> HttpResponse:
         """Ask from when on, and why."""
-        cluster = cluster_or_404(request, name)
+        cluster = cluster_or_404(name)
         return self._page(cluster, HistoryForm())
 
     def post(self, request: HttpRequest, name: str) -> HttpResponse:
         """Begin; a worker goes on with it."""
-        cluster = cluster_or_404(request, name)
+        cluster = cluster_or_404(name)
         form = HistoryForm(request.POST)
         if not form.is_valid():
             return self._page(cluster, form, status=422)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db.models import Count
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 
 from apps.backends.kinds import preflight
 from apps.backends.models import Cluster, Node, NodeState, Pool
+from apps.backends.selectors import clusters_in_use
 from apps.common import show
 from apps.console.cluster_facts import (
     GRADES,
     Look,
+    Sum,
     abilities_of,
     able_to,
     finding_rows,
@@ -27,6 +31,7 @@ from apps.console.cluster_facts import (
     look_of,
     milliseconds,
     node_rows,
+    sums_of,
     trouble_of,
 )
 from apps.console.filters import Filter, chips_of
@@ -34,7 +39,6 @@ from apps.console.money_seen import sees_money
 from apps.console.now import blocks_of
 from apps.console.pages import Crumb, Export, Foot, Page, PageInfo
 from apps.console.paging import Key, slice_of
-from apps.console.people import viewer_of
 from apps.console.scope import clusters_of
 from apps.console.stamps import lateness
 from apps.jobs.models import Job
@@ -51,9 +55,7 @@ class ClusterRow:
 
     cluster: Cluster
     url: str
-    nodes: int
-    gpus: int
-    up: int
+    sum: Sum
     late: str
 
 
@@ -79,32 +81,13 @@ class ClustersPage(Page):
         }
 
     def rows(self) -> list[ClusterRow]:
-        """Return the clusters with what their nodes add up to; two queries."""
-        sums: dict[int, Any] = {
-            row["cluster_id"]: row
-            for row in Node.objects.filter(gone_at__isnull=True)
-            .order_by()
-            .values("cluster_id")
-            .annotate(
-                nodes=Count("name", distinct=True),
-                whole=Sum("gpus"),
-                up=Sum("gpus", filter=Q(state=NodeState.UP)),
-            )
-        }
+        """Return the clusters with what their nodes add up to; one query."""
+        sums = sums_of(self.scope.all_clusters)
         wall = timezone.now()
         found = []
         for cluster in self.scope.all_clusters:
-            told = sums.get(cluster.pk, {})
-            found.append(
-                ClusterRow(
-                    cluster,
-                    reverse("console:cluster", args=[cluster.name]),
-                    nodes=told.get("nodes") or 0,
-                    gpus=told.get("whole") or 0,
-                    up=told.get("up") or 0,
-                    late=lateness(cluster, wall),
-                )
-            )
+            url = reverse("console:cluster", args=[cluster.name])
+            found.append(ClusterRow(cluster, url, sums[cluster.pk], lateness(cluster, wall)))
         return found
 
     def export(self) -> Export:
@@ -112,7 +95,7 @@ class ClustersPage(Page):
         columns = ["cluster", "kind", "grade", "nodes", "gpus", "gpus_up", "observed_at"]
         rows = (
             [
-                row.cluster.name, row.cluster.kind, row.cluster.grade, row.nodes, row.gpus, row.up,
+                row.cluster.name, row.cluster.kind, row.cluster.grade, row.sum.nodes, row.sum.gpus, row.sum.up,
                 row.cluster.observed_at,
             ]
             for row in self.rows()
@@ -142,6 +125,10 @@ class ClusterPage(Page):
             raise Http404
         self.cluster = found
         return super().get(request, **kwargs)
+
+    @cached_property
+    def able(self) -> frozenset[str]:
+        return able_to(self.cluster)
 
     def narrow(self) -> None:
         """Make the page be about this cluster alone."""
@@ -185,7 +172,7 @@ class ClusterPage(Page):
 
     def past(self) -> dict[str, Any]:
         """Return how far imports of its history are, for admins, where it has one."""
-        if not self.viewer.is_admin or "history" not in able_to(self.cluster):
+        if not self.viewer.is_admin or "history" not in self.able:
             return {}
         return {"remembers": True, "imports": import_rows(self.cluster)}
 
@@ -193,12 +180,11 @@ class ClusterPage(Page):
         """Return how many GPUs are up, and how long a tick takes."""
         if self.cluster.first_look_at is None or look is None:
             return f"{self.cluster.name} has not been looked at yet."
-        rows = Node.objects.filter(cluster=self.cluster, gone_at__isnull=True)
-        sums = rows.aggregate(whole=Sum("gpus"), up=Sum("gpus", filter=Q(state=NodeState.UP)))
-        gpus, up = sums["whole"] or 0, sums["up"] or 0
+        whole = sums_of([self.cluster])[self.cluster.pk]
         took = milliseconds(look.observe_ms + look.decide_ms)
-        verb = "is" if up == 1 else "are"
-        return f"{show.whole(up)} of {show.counted(gpus, 'GPU')} {verb} up; a tick takes {took}."
+        verb = "is" if whole.up == 1 else "are"
+        gpus = show.counted(whole.gpus, "GPU")
+        return f"{show.whole(whole.up)} of {gpus} {verb} up; a tick takes {took}."
 
     def blocks(self) -> list[Any]:
         """Return the state bars of the pools."""
@@ -233,7 +219,7 @@ class ClusterPage(Page):
             views.append(("Idle cost", "idle"))
         query = urlencode({"cluster": self.cluster.name})
         links = [(text, f"{reverse(f'console:{view}')}?{query}") for text, view in views]
-        if "accounts" in able_to(self.cluster):
+        if "accounts" in self.able:
             address = reverse("console:cluster-accounts", args=[self.cluster.name])
             links.append(("Accounts", address))
         return links
@@ -241,15 +227,16 @@ class ClusterPage(Page):
     def info(self, **changes: Any) -> PageInfo:
         """Return what base.html says around a cluster."""
         about = f"{self.cluster.name} · {self.cluster.get_kind_display()} · {self.cluster.grade}"
-        return super().info(title=f"{self.cluster.name} · Cluster", heading=about, **changes)
+        values = {"title": f"{self.cluster.name} · Cluster", "heading": about}
+        return super().info(**(values | changes))
 
     def crumbs(self) -> tuple[Crumb, ...]:
         """Return the list, and this."""
         return (Crumb("Clusters", reverse("console:clusters")), Crumb(self.cluster.name))
 
-    def foot(self, of: str = "") -> Foot:
+    def foot(self, of: str = "of the nodes") -> Foot:
         """Return the end of the page."""
-        return super().foot("of the nodes")
+        return super().foot(of)
 
     def export(self) -> Export:
         """Return the nodes asked for, for machines."""
@@ -268,10 +255,6 @@ class ClusterPage(Page):
             ]  # fmt: skip
 
 
-def cluster_or_404(request: HttpRequest, name: str) -> Cluster:
+def cluster_or_404(name: str) -> Cluster:
     """Return a cluster in use, all of it."""
-    viewer_of(request)
-    cluster = Cluster.objects.filter(name=name, archived_at__isnull=True).first()
-    if cluster is None:
-        raise Http404
-    return cluster
+    return get_object_or_404(clusters_in_use(), name=name)
