@@ -10,6 +10,7 @@ from tests.labs.slurm.accounting import Accounting
 from tests.labs.slurm.conf import Shape
 from tests.labs.slurm.lab import BIN, Lab, missing
 from tests.labs.slurm.rest import Rest
+from tests.slurm.play import Play
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,12 @@ def lab(running_lab: Lab) -> Lab:
     """The lab with nothing on it."""
     running_lab.clear()
     return running_lab
+
+
+@pytest.fixture
+def slurm(lab: Lab, db: None) -> Play:
+    """The lab as a driven cluster in the database; a file may have one of its own."""
+    return Play(lab)
 
 
 @pytest.fixture(scope="session")

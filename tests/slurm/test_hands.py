@@ -10,15 +10,9 @@ from apps.backends.adapters.slurm import SlurmBackend
 from apps.jobs.models import Job
 from apps.scheduling.models import Verdict
 from apps.tenants.models import Tenant
-from tests.labs.slurm.lab import Lab
 from tests.slurm.play import Play
 
 SHORT = {"script": "#!/bin/bash\nsleep 8\n"}
-
-
-@pytest.fixture
-def slurm(lab: Lab, db: None) -> Play:
-    return Play(lab)
 
 
 @pytest.fixture

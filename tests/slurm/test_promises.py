@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from django.utils import timezone
 
 from apps.jobs.models import Eviction, Job
@@ -11,14 +10,8 @@ from apps.quotas.services import set_quota
 from apps.scheduling.models import Tick, Verdict
 from apps.tenants.models import Tenant
 from tests.conftest import FULL
-from tests.labs.slurm.lab import Lab
 from tests.slurm.play import Play
 from tests.slurm.stage import GPUS, SAVES
-
-
-@pytest.fixture
-def slurm(lab: Lab, db: None) -> Play:
-    return Play(lab)
 
 
 def promise(play: Play, tenant: Tenant, guarantee: int = 0, ceiling: int | None = None) -> None:

@@ -8,10 +8,9 @@ from collections import defaultdict
 from dataclasses import replace
 
 from apps.backends.adapters.slurm.runner import Answer, Runner
-from apps.backends.adapters.slurm.text import config_of
+from apps.backends.adapters.slurm.text import SLURMDBD, config_of
 from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
 
-SLURMDBD = "accounting_storage/slurmdbd"
 GPUS = "gres/gpu"
 ASSOCIATION = ("Cluster", "Account", "ParentName", "User", "Partition", "Share", "GrpTRES")
 SHARES = (

@@ -12,7 +12,14 @@ from uuid import UUID
 from apps.backends.adapters.slurm.look import clock_of
 from apps.backends.adapters.slurm.own import ACTIVE, OUTCOMES, Clock
 from apps.backends.adapters.slurm.runner import Runner
-from apps.backends.adapters.slurm.text import NodeText, config_of, expand, instant, nodes_in
+from apps.backends.adapters.slurm.text import (
+    SLURMDBD,
+    NodeText,
+    config_of,
+    expand,
+    instant,
+    nodes_in,
+)
 from apps.backends.port import BackendError, ForeignWork, History
 from apps.common.time import MICROSECOND, from_us, to_us
 
@@ -90,7 +97,7 @@ def ground(runner: Runner, now: datetime) -> Ground:
         ["/usr/bin/id", "-un"],
     )
     settings = config_of(config.out)
-    if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
+    if settings.get("AccountingStorageType") != SLURMDBD:
         raise BackendError(
             "This Slurm has no accounting database (slurmdbd), so it has no history.", retry=False
         )

@@ -15,14 +15,13 @@ from apps.backends.adapters.slurm import verdicts
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.preflight_rest import RestPreflight
 from apps.backends.adapters.slurm.runner import Answer, Runner
-from apps.backends.adapters.slurm.text import config_of, fields_of, nodes_in, work_for
+from apps.backends.adapters.slurm.text import SLURMDBD, config_of, fields_of, nodes_in, work_for
 from apps.backends.models import Cluster
 from apps.backends.port import BackendError, Finding
 from apps.common.time import MICROSECOND, to_us
 
 # Accounts that are tried one by one; a site may name hundreds.
 MOST_TRIED = 10
-SLURMDBD = "accounting_storage/slurmdbd"
 USER = "User,AdminLevel,DefaultAccount,Account"
 
 

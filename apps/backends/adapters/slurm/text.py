@@ -21,6 +21,9 @@ SDIAG_USERS = "Remote Procedure Call statistics by user"
 LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
+# Where Slurm keeps its accounts in a database (AccountingStorageType).
+SLURMDBD = "accounting_storage/slurmdbd"
+
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 DRAINED = ("DRAIN", "FAIL", "MAINT", "RESERVED")
 DOWN = (
