@@ -25,14 +25,16 @@ class NumbersShown(serializers.Serializer[Any]):
 
 
 class AccountValueShown(serializers.Serializer[Any]):
-    """An account's shares, or its limit of GPUs."""
+    """An account's shares, its limit of GPUs, or the guarantee that is noted there of a pool."""
 
     what = serializers.ChoiceField(choices=What.choices)
+    pool = serializers.CharField(allow_null=True, help_text="Of a guarantee; else null.")
     theirs = serializers.IntegerField(
-        allow_null=True, help_text="As the cluster has it; null: no limit, or the parent's shares."
+        allow_null=True,
+        help_text="As the cluster has it; null: no limit, no guarantee, or the parent's shares.",
     )
     ours = serializers.IntegerField(
-        allow_null=True, help_text="As wanted here; null: nothing is, or no limit is."
+        allow_null=True, help_text="As wanted here; null: nothing is, or none is."
     )
     state = serializers.ChoiceField(choices=ValueState.choices)
     since = serializers.DateTimeField(allow_null=True)

@@ -166,7 +166,8 @@ class SeenAccount:
     """An account of the cluster's own: its place, its shares and limit, and what it has used.
 
     ``parent`` is empty at the top. ``shares`` None: it shares its parent's; ``gpu_limit`` None:
-    there is none. ``users`` counts those right in it. The figures are as the cluster works them
+    there is none. ``users`` counts those right in it. ``guarantees`` are noted there as what
+    Rollcall promises it, in GPUs by the pool's name in lower case. The figures are as the cluster works them
     out, None where it does not say: ``norm_shares`` and ``effective_usage`` are parts of what the
     accounts beside it have, ``level`` is the one by the other (infinite without usage), and
     ``fair_share`` the best factor of a user in it.
@@ -182,6 +183,7 @@ class SeenAccount:
     effective_usage: float | None = None
     level: float | None = None
     fair_share: float | None = None
+    guarantees: Mapping[str, int] = field(default_factory=dict)
 
 
 FINDING_STATES = ("ok", "missing", "warning")
@@ -270,6 +272,14 @@ class KeepsAccounts(Protocol):
         """Return the cluster's own accounts, by name."""
 
     def set_account(
-        self, name: str, *, shares: int | None = None, gpu_limit: int | None = None
+        self,
+        name: str,
+        *,
+        shares: int | None = None,
+        gpu_limit: int | None = None,
+        guarantees: Mapping[str, int] | None = None,
     ) -> None:
-        """Change an account's shares or its limit of GPUs (``NO_LIMIT``: none); None: leave it."""
+        """Change an account's shares, limit of GPUs (``NO_LIMIT``: none) or noted guarantees.
+
+        None: leave it; so are guarantees of other pools. 0: there is none any more.
+        """

@@ -60,6 +60,7 @@ class Line:
     sentences: tuple[str, ...]
     shares: str
     gpus: str
+    noted: tuple[str, ...]
     share: Pair
     usage: Pair
     factor: Pair
@@ -73,6 +74,11 @@ def _pair(theirs: float | None, ours: float | None) -> Pair:
 
 def _number(value: float | None) -> str:
     return NOWHERE if value is None else show.decimals(value, 6)
+
+
+def _noted(row: AccountRow) -> list[tuple[str, int]]:
+    """Return the guarantees that are noted at an account, by pool."""
+    return [(v.pool, v.theirs) for v in row.values if v.pool is not None and v.theirs is not None]
 
 
 def line_of(row: AccountRow) -> Line:
@@ -91,6 +97,7 @@ def line_of(row: AccountRow) -> Line:
         told,
         NOWHERE if shares is None or shares.theirs is None else show.whole(shares.theirs),
         NOWHERE if gpus is None or gpus.theirs is None else show.whole(gpus.theirs),
+        tuple(f"{show.whole(count)} for {pool}" for pool, count in _noted(row)),
         _pair(row.theirs.share, row.ours.share),
         _pair(row.theirs.usage_share, row.ours.usage_share),
         _pair(row.theirs.factor, row.ours.factor),
@@ -164,7 +171,7 @@ class AccountsPage(ClusterPage):
         """Return the accounts for machines."""
         self.narrow()
         columns = [
-            "account", "parent", "tenant", "state", "shares", "gpu_limit",
+            "account", "parent", "tenant", "state", "shares", "gpu_limit", "guarantees_noted",
             "norm_shares_theirs", "norm_shares_ours", "usage_share_theirs", "usage_share_ours",
             "factor_theirs", "factor_ours",
         ]  # fmt: skip
@@ -176,7 +183,8 @@ class AccountsPage(ClusterPage):
             values = {value.what: value.theirs for value in row.values}
             yield [
                 row.name, row.parent, row.tenant, row.state, values.get(What.SHARES),
-                values.get(What.GPUS), row.theirs.share, row.ours.share, row.theirs.usage_share,
+                values.get(What.GPUS), " ".join(f"{pool}={count}" for pool, count in _noted(row)),
+                row.theirs.share, row.ours.share, row.theirs.usage_share,
                 row.ours.usage_share, row.theirs.factor, row.ours.factor,
             ]  # fmt: skip
 

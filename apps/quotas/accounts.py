@@ -1,7 +1,7 @@
 """Keep a cluster's own accounts beside the tenants they stand for: read, want, write, read back.
 
-An account's shares come from its tenant's weight, its limit of GPUs from the tenant's ceilings. What
-the cluster has is taken as it is until one of them is changed here; what is changed there after
+An account's shares come from its tenant's weight, its limit of GPUs from the tenant's ceilings, what
+is noted there as promised from its guarantees. What the cluster has is taken as it is until one of them is changed here; what is changed there after
 that is drift: it is shown, and never overwritten by itself.
 """
 
@@ -112,6 +112,11 @@ class _Ours:
         tenant = account.tenant
         return tenant is not None and tenant.path == f"{self.cluster.name}/{account.name}"
 
+    def guarantee(self, tenant: Tenant, pool: int | None) -> int:
+        """Return what a tenant is promised in a pool."""
+        quota = self.quotas.get(tenant.pk, {}).get(pool or 0)
+        return 0 if quota is None else quota.guarantee
+
     def ceiling(self, tenant: Tenant) -> int | None:
         """Return the most GPUs a tenant may use in all pools together; None: some has no ceiling."""
         quotas = self.quotas.get(tenant.pk, {})
@@ -172,15 +177,15 @@ def take_in(cluster: Cluster, seen: Sequence[SeenAccount], *, now: datetime) -> 
     Account.objects.bulk_update([account for account, _, _ in there], ABOUT, batch_size=200)
     gone = [account.pk for account in known.values() if account.gone_at is None]
     Account.objects.filter(pk__in=gone).update(gone_at=now)
-    values = _values([account for account, _, _ in there])
+    values = _values([account for account, _, _ in there], ours)
     for account, one, moved in there:
-        for value in values[account.pk].values():
-            value.seen = one.shares if value.what == What.SHARES else one.gpu_limit
+        for value in values[account.pk]:
+            value.seen = _seen(value, one)
             if moved:
                 _forget(value)
             _follow(value, ours, first=moved, now=now)
     _want([account for account, _, _ in there], values, ours, now=now)
-    every = [value for of_one in values.values() for value in of_one.values()]
+    every = [value for of_one in values.values() for value in of_one]
     for value in every:
         _compare(value, now=now)
     AccountValue.objects.bulk_update(every, VALUE, batch_size=200)
@@ -198,20 +203,39 @@ def _note(account: Account, one: SeenAccount, *, now: datetime) -> None:
     account.seen_at, account.gone_at = now, None
 
 
-def _values(accounts: Sequence[Account]) -> dict[int, dict[str, AccountValue]]:
-    """Return the values of accounts, by account and what they are; those there are not are made."""
-    of: dict[int, dict[str, AccountValue]] = {account.pk: {} for account in accounts}
+def _seen(value: AccountValue, one: SeenAccount) -> int | None:
+    """Return what a cluster has of a value; a guarantee of 0 is none."""
+    if value.pool is not None:
+        return one.guarantees.get(value.pool.name.lower()) or None
+    return one.shares if value.what == What.SHARES else one.gpu_limit
+
+
+def _values(accounts: Sequence[Account], ours: _Ours) -> dict[int, list[AccountValue]]:
+    """Return the values of accounts, by account; those there are not are made.
+
+    Each account has one of its shares and one of its limit; a tenant's also one for each pool, of
+    its guarantee there.
+    """
+    of: dict[int, list[AccountValue]] = {account.pk: [] for account in accounts}
     by_id = {account.pk: account for account in accounts}
-    missing = []
+    pools = {pool.pk: pool for pool in ours.pools}
+    known = set()
     for value in AccountValue.objects.select_for_update().filter(account__in=list(of)):
         value.account = by_id[value.account_id]
-        of[value.account_id][value.what] = value
+        value.pool = pools.get(value.pool_id or 0)
+        of[value.account_id].append(value)
+        known.add((value.account_id, value.what, value.pool_id))
+    missing = []
     for account in accounts:
-        for what in What:
-            if what not in of[account.pk]:
-                missing.append(AccountValue(account=account, what=what))
+        of_tenant = [] if account.tenant is None else ours.pools
+        asked: list[tuple[What, Pool | None]] = [(What.SHARES, None), (What.GPUS, None)]
+        for what, pool in [*asked, *((What.GUARANTEE, pool) for pool in of_tenant)]:
+            if (account.pk, what, pool.pk if pool else None) not in known:
+                value = AccountValue(account=account, what=what, pool=pool)
+                value.base = _source(value, ours)
+                missing.append(value)
     for value in AccountValue.objects.bulk_create(missing, batch_size=200):
-        of[value.account_id][value.what] = value
+        of[value.account_id].append(value)
     return of
 
 
@@ -226,6 +250,8 @@ def _source(value: AccountValue, ours: _Ours) -> float | None:
     tenant = value.account.tenant
     if tenant is None:
         return None
+    if value.what == What.GUARANTEE:
+        return ours.guarantee(tenant, value.pool_id)
     return tenant.weight if value.what == What.SHARES else ours.ceiling(tenant)
 
 
@@ -235,6 +261,8 @@ def _follow(value: AccountValue, ours: _Ours, *, first: bool, now: datetime) -> 
         value.base = _source(value, ours)
     tenant = value.account.tenant
     if tenant is None or value.is_wanted or not ours.adopted(value.account):
+        return
+    if value.what == What.GUARANTEE:  # which is a note of ours, and promises nothing by itself
         return
     source = _source(value, ours)
     if source != value.base or source == value.seen:
@@ -261,22 +289,25 @@ def _follow(value: AccountValue, ours: _Ours, *, first: bool, now: datetime) -> 
 
 def _want(
     accounts: Sequence[Account],
-    values: Mapping[int, Mapping[str, AccountValue]],
+    values: Mapping[int, Sequence[AccountValue]],
     ours: _Ours,
     *,
     now: datetime,
 ) -> None:
-    """Want what follows from a weight or a ceiling that was changed here."""
+    """Want what follows from a weight, a ceiling or a guarantee that was changed here."""
     beside: dict[str, list[AccountValue]] = defaultdict(list)
     for account in accounts:
         if account.tenant_id is not None:
-            beside[account.parent].append(values[account.pk][What.SHARES])
+            shares = [value for value in values[account.pk] if value.what == What.SHARES]
+            beside[account.parent].extend(shares)
     for account in accounts:
-        for value in values[account.pk].values():
+        for value in values[account.pk]:
             source = _source(value, ours)
             if account.tenant_id is None or source == value.base:
                 continue
             wanted = None if source is None else int(source)
+            if value.what == What.GUARANTEE:
+                wanted = wanted or None
             if value.what == What.SHARES:
                 wanted = shares_for(value, float(source or 0), beside[account.parent])
             _forget(value)
@@ -327,7 +358,7 @@ def _waiting(cluster: Cluster) -> QuerySet[AccountValue]:
         account__cluster=cluster, account__gone_at__isnull=True, is_wanted=True, met_at__isnull=True
     )
     refused = Case(When(refused="", then=0), default=1)
-    return wanted.select_related("account").order_by(refused, "wanted_at", "account_id")
+    return wanted.select_related("account", "pool").order_by(refused, "wanted_at", "account_id")
 
 
 def write_wanted(cluster: Cluster, backend: KeepsAccounts, *, now: datetime) -> bool:
@@ -345,12 +376,8 @@ def write_wanted(cluster: Cluster, backend: KeepsAccounts, *, now: datetime) -> 
         cluster.refresh_from_db(fields=["grade"])  # which may be lowered at any time
         if not cluster.driven:
             break
-        wanted = {value.what: value.wanted for value in values}
-        limit = None
-        if What.GPUS in wanted:
-            limit = NO_LIMIT if wanted[What.GPUS] is None else wanted[What.GPUS]
         try:
-            backend.set_account(account.name, shares=wanted.get(What.SHARES), gpu_limit=limit)
+            backend.set_account(account.name, **_asked(values))
         except BackendError as error:
             _told(values, refused=error.message)
             if error.retry:
@@ -359,6 +386,19 @@ def write_wanted(cluster: Cluster, backend: KeepsAccounts, *, now: datetime) -> 
             done = True
             _told(values, refused="", written_at=now)
     return done
+
+
+def _asked(values: Iterable[AccountValue]) -> dict[str, Any]:
+    """Return what is asked of a cluster to make an account have some values."""
+    asked: dict[str, Any] = {}
+    for value in values:
+        if value.pool is not None:
+            asked.setdefault("guarantees", {})[value.pool.name] = value.wanted or 0
+        elif value.what == What.SHARES:
+            asked["shares"] = value.wanted
+        else:
+            asked["gpu_limit"] = NO_LIMIT if value.wanted is None else value.wanted
+    return asked
 
 
 def _told(values: Iterable[AccountValue], **columns: Any) -> None:
@@ -395,19 +435,20 @@ def settle_account(
     account.tenant = ours.tenants.get(name)
     apart = [
         value
-        for value in _values([account])[account.pk].values()
+        for value in _values([account], ours)[account.pk]
         if value.is_wanted and value.seen != value.wanted
     ]
     if not apart:
         raise Conflict(f"{name} is on {cluster.name} as it is here.", code="in_step")
     changes: dict[str, tuple[Any, Any]] = {}
     for value in apart:
+        field = value.what if value.pool is None else f"{value.what} {value.pool.name}"
         if keep == "ours":
-            changes[value.what] = (value.seen, value.wanted)
+            changes[field] = (value.seen, value.wanted)
             value.wanted_at, value.refused = now, ""
             value.written_at = value.met_at = value.drifted_at = None
         else:
-            changes[value.what] = (value.wanted, value.seen)
+            changes[field] = (value.wanted, value.seen)
             _forget(value)
             value.base = _source(value, ours)
     AccountValue.objects.bulk_update(apart, VALUE)

@@ -76,6 +76,7 @@ class Account(models.Model):
 class What(models.TextChoices):
     SHARES = "shares"
     GPUS = "gpus"
+    GUARANTEE = "guarantee"
 
 
 class ValueState(models.TextChoices):
@@ -87,14 +88,19 @@ class ValueState(models.TextChoices):
 
 
 class AccountValue(models.Model):
-    """An account's shares, or its limit of GPUs: as seen there, and as wanted from here.
+    """An account's shares, limit of GPUs, or noted guarantee in a pool: as seen, and as wanted here.
 
-    Nothing is wanted until what it comes from, the tenant's weight or its ceilings, is no longer
-    ``base``. A limit of GPUs is null where there is none, shares where the parent's count.
+    Nothing is wanted until what it comes from, the tenant's weight, its ceilings or its guarantee,
+    is no longer ``base``. A limit and a guarantee are null where there is none, shares where the
+    parent's count.
     """
 
     account = models.ForeignKey(Account, models.CASCADE, related_name="values")
     what = models.CharField(max_length=10, choices=What)
+    pool = models.ForeignKey(
+        "backends.Pool", models.CASCADE, null=True, related_name="+",
+        help_text="Of a guarantee; empty: of the whole cluster.",
+    )  # fmt: skip
     seen = models.BigIntegerField(null=True)
     base = models.FloatField(null=True, help_text="What it comes from, when last looked at.")
     is_wanted = models.BooleanField(default=False)
@@ -107,7 +113,14 @@ class AccountValue(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["account", "what"], name="one_value_per_account"),
+            models.UniqueConstraint(
+                fields=["account", "what"],
+                condition=models.Q(pool__isnull=True),
+                name="one_value_per_account",
+            ),
+            models.UniqueConstraint(
+                fields=["account", "what", "pool"], name="one_value_per_account_and_pool"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -14,7 +14,11 @@ from apps.quotas.models import Account, AccountValue, ValueState, What
 from apps.scheduling.models import Standing
 from apps.tenants.selectors import sight_of
 
-NONE_OF_IT = {What.SHARES: "its parent's shares", What.GPUS: "no limit of GPUs"}
+NONE_OF_IT = {
+    What.SHARES: "its parent's shares",
+    What.GPUS: "no limit of GPUs",
+    What.GUARANTEE: "no guarantee noted",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,13 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class ValueRow:
-    """An account's shares, or its limit of GPUs: theirs, ours, and how these stand to each other."""
+    """A value of an account: theirs, ours, and how these stand to each other.
+
+    Its shares, its limit of GPUs, or the guarantee noted there of a pool.
+    """
 
     what: str
+    pool: str | None
     theirs: int | None
     ours: int | None
     state: str
@@ -60,6 +68,7 @@ class AccountRow:
     values: tuple[ValueRow, ...]
 
 
+WHATS = [what.value for what in What]
 WORST = (
     ValueState.DRIFTED, ValueState.REFUSED, ValueState.WAITING, ValueState.IN_STEP, ValueState.TAKEN,
 )  # fmt: skip
@@ -79,7 +88,7 @@ def account_rows(cluster: Cluster, accounts: Iterable[Account]) -> list[AccountR
     found = list(accounts)
     parents = dict(Account.objects.filter(cluster=cluster).values_list("name", "parent"))
     values: dict[int, list[AccountValue]] = {account.pk: [] for account in found}
-    for value in AccountValue.objects.filter(account__in=found).order_by("-what"):
+    for value in AccountValue.objects.filter(account__in=found).select_related("pool"):
         values[value.account_id].append(value)
     tenants = {account.tenant_id for account in found if account.tenant_id is not None}
     standings = {
@@ -136,8 +145,13 @@ def _row(
             _less(ours.level, theirs.level),
             _less(ours.factor, theirs.factor),
         ),
-        values=tuple(_value(cluster, value) for value in values),
+        values=tuple(_value(cluster, value) for value in sorted(values, key=_place)),
     )
+
+
+def _place(value: AccountValue) -> tuple[int, str]:
+    """Return where a value stands among those of its account."""
+    return WHATS.index(value.what), "" if value.pool is None else value.pool.name
 
 
 def _less(ours: float | None, theirs: float | None) -> float | None:
@@ -161,6 +175,7 @@ def _value(cluster: Cluster, value: AccountValue) -> ValueRow:
     }.get(state, value.wanted_at)
     return ValueRow(
         what=value.what,
+        pool=None if value.pool is None else value.pool.name,
         theirs=value.seen,
         ours=value.wanted if value.is_wanted else None,
         state=state.value,
@@ -169,10 +184,13 @@ def _value(cluster: Cluster, value: AccountValue) -> ValueRow:
     )
 
 
-def spelled(what: str, number: int | None) -> str:
+def spelled(value: AccountValue, number: int | None) -> str:
     """Return an amount of a value in words."""
+    what, of_pool = value.what, "" if value.pool is None else f" for {value.pool.name}"
     if number is None:
-        return NONE_OF_IT[What(what)]
+        return f"{NONE_OF_IT[What(what)]}{of_pool}"
+    if what == What.GUARANTEE:
+        return f"a guarantee of {number:,} noted{of_pool}"
     noun = "share" if what == What.SHARES else "GPU"
     most = "at most " if what == What.GPUS else ""
     return f"{most}{number:,} {noun}{'' if number == 1 else 's'}"
@@ -180,7 +198,7 @@ def spelled(what: str, number: int | None) -> str:
 
 def _sentence(cluster: Cluster, value: AccountValue, state: ValueState) -> str:
     """Return in a sentence how a value stands."""
-    theirs, ours = spelled(value.what, value.seen), spelled(value.what, value.wanted)
+    theirs, ours = spelled(value, value.seen), spelled(value, value.wanted)
     name = cluster.name
     if state == ValueState.TAKEN:
         return f"{name} has {theirs}; nothing else is wanted here."

@@ -57,9 +57,13 @@ def test_an_admin_is_shown_the_tree_with_both_sides_numbers(
     assert cv["ours"] == {"share": 0.5, "usage_share": 0.25, "level": 2.0, "factor": 1.0}
     assert cv["difference"]["share"] == pytest.approx(-0.1)
     assert cv["difference"]["usage_share"] == pytest.approx(0.05)
-    shares, gpus = cv["values"]
+    shares, gpus, guarantee = cv["values"]
     assert (shares["what"], shares["theirs"], shares["ours"]) == ("shares", 30, None)
     assert gpus["sentence"] == "atlas has at most 8 GPUs; nothing else is wanted here."
+    assert (guarantee["what"], guarantee["pool"], gpus["pool"]) == ("guarantee", "h100", None)
+    assert guarantee["sentence"] == (
+        "atlas has no guarantee noted for h100; nothing else is wanted here."
+    )
     lab = told["accounts"][2]
     assert lab["tenant"] is None
     assert lab["difference"] == dict.fromkeys(("share", "usage_share", "level", "factor"))

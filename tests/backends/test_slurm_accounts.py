@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from apps.backends.adapters.slurm.accounts import accounts_in, gpus_of, with_usage
+from apps.backends.adapters.slurm.notes import noted, with_note
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster
 from apps.backends.port import BackendError, SeenAccount
@@ -61,3 +62,62 @@ def test_silence_is_not_believed(tmp_path: Path) -> None:
         backend.accounts(now=NOW)  # type: ignore[attr-defined]
 
     assert refusal.value.retry
+
+
+@pytest.mark.parametrize(
+    ("before", "guarantees", "after"),
+    [
+        ("", {"h100": 12}, "[rollcall guarantee gres/gpu:h100=12 on lab]"),
+        ("the cv team", {"h100": 12}, "the cv team [rollcall guarantee gres/gpu:h100=12 on lab]"),
+        ("cv [rollcall guarantee gres/gpu:h100=12 on lab]", {"h100": 0}, "cv"),
+        (
+            "cv [rollcall guarantee gres/gpu:h100=12 on lab]",
+            {"H100": 9, "a100": 2, "gpu": 1},
+            "cv [rollcall guarantee gres/gpu:a100=2,gres/gpu=1,gres/gpu:h100=9 on lab]",
+        ),
+        # Another cluster's, and what is no note, stay where they are.
+        (
+            "cv [rollcall guarantee gres/gpu:h100=4 on far] [x] since may",
+            {"h100": 1},
+            "cv [rollcall guarantee gres/gpu:h100=4 on far] [x] since may"
+            " [rollcall guarantee gres/gpu:h100=1 on lab]",
+        ),
+        (
+            "[rollcall guarantee gres/gpu:h100=4 on lab] since may",
+            {"h100": 5},
+            " since may [rollcall guarantee gres/gpu:h100=5 on lab]",
+        ),
+    ],
+)
+def test_a_note_changes_nothing_else_of_a_description(
+    before: str, guarantees: dict[str, int], after: str
+) -> None:
+    assert with_note(before, "lab", guarantees) == after
+    wanted = {pool.lower(): count for pool, count in guarantees.items() if count}
+    assert noted(after, "lab").items() >= wanted.items()
+    assert with_note(after, "lab", guarantees) == after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "rollcall guarantee gres/gpu:h100=4 on lab", "[rollcall guarantee 4 on lab]",
+        "[rollcall guarantee gres/gpu:h100=-4 on lab]", "[rollcall guarantee gres/gpu:h100=4]",
+    ],
+)  # fmt: skip
+def test_what_is_no_note_of_ours_says_nothing(text: str) -> None:
+    assert noted(text, "lab") == {}
+
+
+@pytest.mark.parametrize("text", ["it's", 'a "team"', "two\tcells", "not utf-8 \ufffd"])
+def test_a_description_that_sacctmgr_would_change_is_left_alone(text: str) -> None:
+    with pytest.raises(BackendError, match="noted by hand") as refusal:
+        with_note(text, "lab", {"h100": 1})
+
+    assert not refusal.value.retry
+
+
+@pytest.mark.parametrize("pool", ["a,b", "a b", "x]", "", "a=1"])
+def test_a_pool_that_a_note_cannot_spell_is_refused(pool: str) -> None:
+    with pytest.raises(BackendError, match="cannot spell"):
+        with_note("cv", "lab", {pool: 1})

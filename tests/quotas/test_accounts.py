@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ from apps.quotas.models import Account, AccountsLook, AccountValue, Quota
 from apps.quotas.services import set_quota
 from apps.tenants.models import Tenant
 from apps.tenants.services import archive_tenant, set_weight
-from tests.factories import NOW, make_cluster, make_tenant
+from tests.factories import NOW, make_cluster, make_pool, make_tenant
 
 LATER = NOW + timedelta(minutes=5)
 
@@ -29,6 +29,7 @@ class Ledger:
 
     rows: dict[str, SeenAccount] = field(default_factory=dict)
     written: list[tuple[str, int | None, int | None]] = field(default_factory=list)
+    noted: list[tuple[str, dict[str, int]]] = field(default_factory=list)
     refuses: dict[str, str] = field(default_factory=dict)
     broken: str = ""
     deaf: bool = False
@@ -39,9 +40,17 @@ class Ledger:
         return list(self.rows.values())
 
     def set_account(
-        self, name: str, *, shares: int | None = None, gpu_limit: int | None = None
+        self,
+        name: str,
+        *,
+        shares: int | None = None,
+        gpu_limit: int | None = None,
+        guarantees: Mapping[str, int] | None = None,
     ) -> None:
-        self.written.append((name, shares, gpu_limit))
+        if guarantees is not None:
+            self.noted.append((name, dict(guarantees)))
+        if shares is not None or gpu_limit is not None:
+            self.written.append((name, shares, gpu_limit))
         if name in self.refuses:
             raise BackendError(self.refuses[name], retry=False)
         if self.deaf:
@@ -51,6 +60,8 @@ class Ledger:
             row = replace(row, shares=shares)
         if gpu_limit is not None:
             row = replace(row, gpu_limit=None if gpu_limit == NO_LIMIT else gpu_limit)
+        if guarantees is not None:
+            row = replace(row, guarantees={**row.guarantees, **guarantees})
         self.rows[name] = row
 
     def edit(self, name: str, **changes: object) -> None:
@@ -153,7 +164,7 @@ def test_an_account_that_went_and_came_back_is_the_same(
 
     assert gone.gone_at == LATER
     back = Account.objects.get(name="cv")
-    assert (back.pk, back.gone_at, back.values.count()) == (gone.pk, None, 2)
+    assert (back.pk, back.gone_at, back.values.count()) == (gone.pk, None, 3)
 
 
 def test_a_limit_below_what_is_promised_here_is_not_taken_over(
@@ -239,7 +250,8 @@ class TestWriting:
         keep(cluster, ledger, now=LATER)
 
         assert ledger.written == [("cv", 45, None), ("nlp", None, 16)]
-        for told in (value("cv"), value("nlp", "gpus")):
+        assert ledger.noted == [("nlp", {"h100": 4})]
+        for told in (value("cv"), value("nlp", "gpus"), value("nlp", "guarantee")):
             assert (told.state, told.written_at, told.met_at) == ("in_step", LATER, LATER)
         assert (value("cv", "gpus").state, value("nlp").state) == ("taken", "taken")
 
@@ -253,14 +265,82 @@ class TestWriting:
         assert ledger.written == [("cv", None, NO_LIMIT)]
         assert (value("cv", "gpus").state, value("cv", "gpus").seen) == ("in_step", None)
 
-    def test_a_guarantee_alone_writes_nothing(
+    def promise(self, tenant: Tenant, pool: Pool, guarantee: int, by: User) -> None:
+        """Change a guarantee, with a ceiling or without as it was."""
+        quota = Quota.objects.filter(tenant=tenant, pool=pool).first()
+        set_quota(
+            tenant, pool, guarantee=guarantee, ceiling=None if quota is None else quota.ceiling,
+            weight=None, by=by, now=NOW, reason="paid",
+        )  # fmt: skip
+
+    def test_a_guarantee_is_noted_and_nothing_else_is_written(
         self, cluster: Cluster, ledger: Ledger, known: list[Tenant], pool: Pool, root: User
     ) -> None:
-        how = {"ceiling": None, "weight": None, "by": root, "now": NOW, "reason": "paid"}
-        set_quota(known[1], pool, guarantee=16, **how)
+        self.promise(known[1], pool, 16, root)
+        for _ in range(2):
+            keep(cluster, ledger, now=LATER)
+
+        assert (ledger.written, ledger.noted) == ([], [("nlp", {"h100": 16})])
+        told = value("nlp", "guarantee")
+        assert (told.state, told.seen, told.met_at) == ("in_step", 16, LATER)
+
+        self.promise(known[1], pool, 0, root)
+        keep(cluster, ledger, now=LATER)
+        assert ledger.noted[-1] == ("nlp", {"h100": 0})
+        assert (value("nlp", "guarantee").state, value("nlp", "guarantee").seen) == (
+            "in_step",
+            None,
+        )
+
+    @pytest.mark.parametrize("there", [{}, {"h100": 9}])
+    def test_a_note_that_somebody_changes_or_takes_away_is_drift(
+        self,
+        there: dict[str, int],
+        cluster: Cluster,
+        ledger: Ledger,
+        known: list[Tenant],
+        pool: Pool,
+        root: User,
+    ) -> None:
+        self.promise(known[1], pool, 16, root)
+        keep(cluster, ledger, now=LATER)
+        ledger.edit("nlp", guarantees=there)
         keep(cluster, ledger, now=LATER)
 
-        assert not ledger.written
+        told = value("nlp", "guarantee")
+        assert (told.state, told.seen, told.wanted) == ("drifted", there.get("h100"), 16)
+        settle_account(cluster, "nlp", keep="theirs", by=root, now=LATER, reason="they know")
+        keep(cluster, ledger, now=LATER)
+        assert value("nlp", "guarantee").state == "taken"
+        # What is promised stands here, whatever is noted there.
+        assert Quota.objects.get(tenant=known[1]).guarantee == 16
+        entry = Entry.objects.get(verb="account kept theirs")
+        assert entry.changes == {"guarantee h100": [16, there.get("h100")]}
+
+    def test_each_pool_has_a_guarantee_of_its_own(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], pool: Pool, root: User
+    ) -> None:
+        other = make_pool(cluster, "A100")
+        keep(cluster, ledger, now=NOW)
+        self.promise(known[1], pool, 16, root)
+        keep(cluster, ledger, now=LATER)
+        ledger.edit("nlp", guarantees={"h100": 16, "a100": 3})
+        keep(cluster, ledger, now=LATER)
+
+        rows = AccountValue.objects.filter(account__name="nlp", what="guarantee")
+        assert {one.pool_id: (one.state, one.seen) for one in rows} == {
+            pool.pk: ("in_step", 16), other.pk: ("taken", 3),
+        }  # fmt: skip
+
+    def test_a_promise_that_stood_before_is_not_noted_by_itself(
+        self, cluster: Cluster, ledger: Ledger, known: list[Tenant], pool: Pool, root: User
+    ) -> None:
+        self.promise(known[1], pool, 16, root)
+        AccountValue.objects.filter(what="guarantee").delete()
+        keep(cluster, ledger, now=LATER)
+
+        assert not ledger.noted
+        assert value("nlp", "guarantee").state == "taken"
 
     @pytest.mark.parametrize("grade", [Grade.OBSERVE, Grade.ADVISE])
     def test_in_other_grades_nothing_ever_is(

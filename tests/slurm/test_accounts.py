@@ -14,14 +14,15 @@ from apps.accounts.models import User
 from apps.backends.models import Cluster, Grade, Pool
 from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
 from apps.backends.services import add_cluster
-from apps.quotas.accounts import keep_accounts
+from apps.quotas.accounts import keep_accounts, settle_account
 from apps.quotas.models import AccountsLook, AccountValue
+from apps.quotas.services import set_quota
 from apps.scheduling.account_rows import account_rows, accounts_visible_to
 from apps.scheduling.services import tick
 from apps.tenants.models import Tenant
 from apps.tenants.services import set_weight
 from tests.factories import make_tenant, secret_of
-from tests.labs.slurm.accounting import Association
+from tests.labs.slurm.accounting import CLUSTER, Association
 from tests.labs.slurm.lab import PATH, Lab
 from tests.slurm.stage import Stage, now, options_of
 
@@ -60,6 +61,17 @@ def shown(lab: Lab, account: str) -> str:
         "sacctmgr", "-nP", "show", "assoc", f"account={account}", "user=", "format=share,grptres"
     )
     return out.split("\n")[0]
+
+
+def described(lab: Lab, account: str) -> str:
+    """Return an account's description as sacctmgr prints it."""
+    out = lab.run("sacctmgr", "-nP", "show", "account", account, "format=account,descr")
+    return out.rstrip("\n").partition("|")[2]
+
+
+def describe(lab: Lab, account: str, text: str) -> None:
+    """Change an account's description as an operator does."""
+    lab.run("sacctmgr", "-i", "modify", "account", account, "set", f"description={text}")
 
 
 def shared(lab: Lab) -> dict[str, list[str]]:
@@ -137,13 +149,14 @@ def test_a_ceiling_and_a_weight_are_read_back(boreas: Cluster, lab: Lab, root: U
     assert keep_accounts(boreas, now=now())
 
     assert shown(lab, "cv") == "45|cpu=100,gres/gpu=24"
+    assert described(lab, "cv") == f"d [rollcall guarantee gres/gpu:{pool.name}=8 on {CLUSTER}]"
     lab.wait(lambda: shared(lab)["cv"][2] == "45", "sshare to show it")
     assert keep_accounts(boreas, now=now())
     told = client.get("/api/v1/clusters/boreas/accounts").json()
     (cv,) = [one for one in told["accounts"] if one["name"] == "cv"]
     assert (told["trouble"], cv["state"], cv["tenant"]) == ("", "in_step", "boreas/cv")
     assert [(one["theirs"], one["ours"], one["state"]) for one in cv["values"]] == [
-        (45, 45, "in_step"), (24, 24, "in_step"),
+        (45, 45, "in_step"), (24, 24, "in_step"), (8, 8, "in_step"),
     ]  # fmt: skip
     assert cv["theirs"]["share"] == float(shared(lab)["cv"][3])
     assert shown(lab, "nlp") == "50|"
@@ -166,6 +179,57 @@ def test_somebodys_edit_is_drift_and_is_left_alone(boreas: Cluster, lab: Lab, ro
     assert row.values[0].sentence == (
         "Somebody changed it on boreas: it has 5 shares; wanted here is 45 shares."
     )
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "", "the vision team, room 3 | ext. 12", "(a) {b} <c> & $x `y`; back\\slash", "Ünï öüé",
+        "cv [rollcall guarantee gres/gpu:h100=4 on elsewhere]", "-x=1 +y", "x" * 400,
+    ],
+)  # fmt: skip
+def test_a_guarantee_is_noted_behind_any_description(lab: Lab, before: str) -> None:
+    describe(lab, "cv", before)
+    backend, kept = Stage(lab).backend, described(lab, "cv")
+    assert kept.casefold() == before.casefold()
+
+    backend.set_account("cv", guarantees={"h100": 12, "a100": 4})
+    note = f"[rollcall guarantee gres/gpu:a100=4,gres/gpu:h100=12 on {CLUSTER}]"
+    assert described(lab, "cv") == (f"{kept} {note}" if kept else note)
+    assert accounts(Stage(lab))["cv"].guarantees == {"h100": 12, "a100": 4}
+
+    backend.set_account("cv", shares=31, guarantees={"h100": 0, "a100": 0})
+    assert (described(lab, "cv"), accounts(Stage(lab))["cv"].guarantees) == (kept, {})
+    assert shown(lab, "cv").startswith("31|")
+
+
+def test_a_note_that_somebody_edits_or_deletes_is_drift(
+    boreas: Cluster, lab: Lab, root: User
+) -> None:
+    cv, pool = Tenant.objects.get(path="boreas/cv"), Pool.objects.get()
+    how: dict[str, Any] = {"ceiling": 8, "weight": None, "by": root, "now": now(), "reason": "paid"}
+    set_quota(cv, pool, guarantee=8, **how)
+    keep_accounts(boreas, now=now())
+    mine = value("cv", "guarantee")
+    assert (mine.state, mine.seen) == ("in_step", 8)
+
+    describe(lab, "cv", described(lab, "cv").replace("=8", "=6"))
+    keep_accounts(boreas, now=now())
+    edited = value("cv", "guarantee")
+    describe(lab, "cv", "the vision team")
+    keep_accounts(boreas, now=now())
+    deleted = value("cv", "guarantee")
+
+    assert (edited.state, edited.seen, edited.wanted) == ("drifted", 6, 8)
+    assert (deleted.state, deleted.seen, deleted.drifted_at) == ("drifted", None, edited.drifted_at)
+    settle_account(boreas, "cv", keep="ours", by=root, now=now(), reason="agreed")
+    keep_accounts(boreas, now=now())
+    assert described(lab, "cv") == (
+        f"the vision team [rollcall guarantee gres/gpu:{pool.name}=8 on {CLUSTER}]"
+    )
+    set_quota(cv, pool, guarantee=0, **how)
+    keep_accounts(boreas, now=now())
+    assert (described(lab, "cv"), value("cv", "guarantee").state) == ("the vision team", "in_step")
 
 
 @pytest.mark.parametrize("grade", [Grade.OBSERVE, Grade.ADVISE])
@@ -213,6 +277,8 @@ def test_a_name_is_never_taken_for_more_than_a_name(lab: Lab) -> None:
     for name in ("cv,nlp", "cv' 'nlp", "=cv", "", "cv\nnlp", "c[v-w]", "cv|x", "'cv'"):
         with pytest.raises(BackendError, match="can only be changed by hand"):
             backend.set_account(name, shares=1)
+        with pytest.raises(BackendError, match="can only be changed by hand"):
+            backend.set_account(name, guarantees={"h100": 1})
     for name in ("cv set fairshare", "cv where", "; touch x", "--help", "-i -i"):
         with pytest.raises(BackendError, match="no such account"):
             backend.set_account(name, shares=1)

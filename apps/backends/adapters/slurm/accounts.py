@@ -1,17 +1,18 @@
-"""Slurm's accounts: read from slurmdbd and slurmctld, shares and limits of GPUs written to slurmdbd."""
+"""Slurm's accounts: read from slurmdbd and slurmctld; shares, limits and guarantees written there."""
 
 from __future__ import annotations
 
 import math
 import shlex
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
+from apps.backends.adapters.slurm.notes import GPUS, noted, with_note
 from apps.backends.adapters.slurm.runner import Answer, Runner
 from apps.backends.adapters.slurm.text import SLURMDBD, config_of
 from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
 
-GPUS = "gres/gpu"
 ASSOCIATION = ("Cluster", "Account", "ParentName", "User", "Partition", "Share", "GrpTRES")
 SHARES = (
     "Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare", "LevelFS",
@@ -20,6 +21,7 @@ SHARES = (
 NOT_IN_A_NAME = frozenset(",=|'\"`\\[]()*")
 LONGEST = 255
 MOST = 1_000_000_000
+GONE = "Slurm has no such account any more: nothing was changed."
 DENIED = ("privilege", "permission denied", "access denied")
 
 
@@ -40,14 +42,23 @@ def read(runner: Runner) -> list[SeenAccount]:
             " Rollcall's user: sacctmgr -i modify user NAME set adminlevel=Operator.",
             retry=True,
         )
+    described = _descriptions(runner)
+    found = [replace(one, guarantees=noted(described.get(one.name, ""), cluster)) for one in found]
     shared = runner.read(["sshare", "-a", "-l", "-P"])[0]
     if shared.code:
         raise BackendError(f"Slurm does not tell its fair share: {shared.said}.", retry=True)
     return with_usage(found, shared.out)
 
 
-def write(runner: Runner, name: str, *, shares: int | None, gpu_limit: int | None) -> None:
-    """Change an account in slurmdbd; other limits of its GrpTRES stay as they are.
+def write(
+    runner: Runner,
+    name: str,
+    *,
+    shares: int | None,
+    gpu_limit: int | None,
+    guarantees: Mapping[str, int] | None,
+) -> None:
+    """Change an account in slurmdbd; what else stands in its GrpTRES and description stays.
 
     :raises BackendError: in Slurm's words, with the command that grants it where a right is missing.
     """
@@ -61,9 +72,14 @@ def write(runner: Runner, name: str, *, shares: int | None, gpu_limit: int | Non
         if gpu_limit != NO_LIMIT and not 0 <= gpu_limit <= MOST:
             raise BackendError(f"Slurm takes no limit of {gpu_limit} GPUs.", retry=False)
         values.append(f"GrpTRES={GPUS}={gpu_limit}")
-    if not values:
+    if not values and not guarantees:
         return
     cluster = _cluster(runner)
+    if guarantees:
+        known = _descriptions(runner).get(name)
+        if known is None:
+            raise BackendError(GONE, retry=False)
+        values.append(f"description={with_note(known, cluster, guarantees)}")
     asked = ["-i", "modify", "account", "where", f"name={name}", f"cluster={cluster}"]
     _ask(runner, *asked, "set", *values)
 
@@ -97,6 +113,20 @@ def _cluster(runner: Runner) -> str:
     return settings.get("ClusterName", "")
 
 
+def _descriptions(runner: Runner) -> dict[str, str]:
+    """Return the description of each account of slurmdbd's, by name.
+
+    :raises BackendError: if it does not answer.
+    """
+    out = _ask(runner, "-nP", "show", "account", "format=Account,Descr").out
+    rows = (line.partition("|") for line in out.splitlines())
+    found = {name: description for name, bar, description in rows if bar}
+    if not found:
+        # As above: believed, it would mean that somebody took all notes away.
+        raise BackendError("slurmdbd lists no descriptions of accounts.", retry=True)
+    return found
+
+
 def _ask(runner: Runner, *arguments: str) -> Answer:
     """Ask slurmdbd.
 
@@ -128,7 +158,7 @@ def _refused(runner: Runner, answer: Answer) -> BackendError:
             retry=False,
         )
     if "nothing modified" in words:
-        return BackendError("Slurm has no such account any more: nothing was changed.", retry=False)
+        return BackendError(GONE, retry=False)
     return BackendError(f"Slurm refused it: {answer.said.rstrip('.')}.", retry=False)
 
 

@@ -203,11 +203,18 @@ class SlurmBackend:
         return slurm_accounts.read(self._runner)
 
     def set_account(
-        self, name: str, *, shares: int | None = None, gpu_limit: int | None = None
+        self,
+        name: str,
+        *,
+        shares: int | None = None,
+        gpu_limit: int | None = None,
+        guarantees: Mapping[str, int] | None = None,
     ) -> None:
-        """Change an account's shares or its limit of GPUs; None: leave it."""
+        """Change an account's shares, limit of GPUs or noted guarantees; None: leave it."""
         self._must_drive()
-        slurm_accounts.write(self._runner, name, shares=shares, gpu_limit=gpu_limit)
+        slurm_accounts.write(
+            self._runner, name, shares=shares, gpu_limit=gpu_limit, guarantees=guarantees
+        )
 
     # How it is done
 
