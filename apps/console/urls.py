@@ -16,6 +16,7 @@ from apps.console.views_job import JobPage
 from apps.console.views_jump import Jump
 from apps.console.views_overview import OverviewPage
 from apps.console.views_queue import QueuePage
+from apps.console.views_quota import EditQuota
 from apps.console.views_stories import PlayStory
 from apps.console.views_submit import Submit
 from apps.console.views_waterfall import WaterfallPage
@@ -103,6 +104,11 @@ urlpatterns: list[URLPattern] = [
         "clusters/<slug:name>/accounts/<path:account>/",
         SettleAccount.as_view(),
         name="account-settle",
+    ),
+    path(
+        "quotas/<path:tenant>/<slug:cluster>/<str:pool>/edit/",
+        EditQuota.as_view(),
+        name="quota-edit",
     ),
     path("idle/", IdlePage.as_view(), name="idle"),
     path("idle.csv", IdlePage.as_view(form="csv"), name="idle-csv"),

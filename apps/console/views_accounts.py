@@ -136,6 +136,7 @@ class AccountsPage(ClusterPage):
             "answer": self.words(lines),
             "alerts": alerts,
             "lines": lines,
+            "pools": self.scope.all_pools,
             "look": self.look,
             "now": timezone.now(),
             "may": self.viewer.is_admin,

@@ -338,6 +338,21 @@ def _current(value: AccountValue) -> int | None:
     return value.wanted if value.is_wanted else value.seen
 
 
+def values_wanted(cluster: Cluster, tenant: Tenant, *, now: datetime) -> list[AccountValue]:
+    """Return the values of a tenant's accounts that the next pass would begin to want; none is saved.
+
+    Those of them that are wanted from now on have ``now`` as ``wanted_at``.
+    """
+    accounts = list(Account.objects.filter(cluster=cluster, gone_at__isnull=True))
+    ours = _ours(cluster, [account.name for account in accounts])
+    for account in accounts:
+        account.tenant = ours.tenants.get(account.name)
+    values = _values(accounts, ours)
+    _want(accounts, values, ours, now=now)
+    mine = (account for account in accounts if account.tenant_id == tenant.pk)
+    return [one for account in mine for one in values[account.pk] if one.wanted_at == now]
+
+
 def _compare(value: AccountValue, *, now: datetime) -> None:
     """Write down since when a value is as wanted, or is not any more."""
     if not value.is_wanted:

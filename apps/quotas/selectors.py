@@ -48,6 +48,22 @@ class Promises:
         return self.guarantee.get(tenant, 0) or self.below(tenant)
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a tenant is promised in a pool and weighs: its weight, and all of its quota there."""
+
+    guarantee: int
+    ceiling: int | None
+    quota_weight: float | None
+    weight: float
+
+
+def terms_of(tenant: Tenant, pool: Pool) -> Terms:
+    """Return the terms of a tenant in a pool; without a quota nothing is promised or limited."""
+    quota = Quota.objects.filter(tenant=tenant, pool=pool).first() or Quota()
+    return Terms(quota.guarantee, quota.ceiling, quota.weight, tenant.weight)
+
+
 def promises_in(pool: Pool) -> Promises:
     """Return the promises made in a pool; two queries."""
     tenants = {tenant.pk: tenant for tenant in Tenant.objects.filter(archived_at__isnull=True)}

@@ -11,12 +11,12 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.audit import services as audit
 from apps.backends.models import Pool
-from apps.common.errors import Invalid
+from apps.common.errors import Conflict, Invalid
 from apps.common.text import clean_text
 from apps.quotas.models import Quota
-from apps.quotas.selectors import Promises, pool_gpus, promises_in
+from apps.quotas.selectors import Promises, Terms, pool_gpus, promises_in, terms_of
 from apps.tenants.models import Tenant
-from apps.tenants.services import check_weight
+from apps.tenants.services import check_weight, set_weight
 
 MOST = 2_147_483_647
 
@@ -126,3 +126,48 @@ def set_quota(
         token_name=token_name,
     )
     return quota
+
+
+@transaction.atomic
+def change_terms(
+    tenant: Tenant,
+    pool: Pool,
+    terms: Terms,
+    *,
+    was: Terms | None,
+    by: User | None,
+    now: datetime,
+    reason: str,
+) -> Terms:
+    """Change a tenant's weight and its quota in a pool together, and return what they were.
+
+    What stays as it is is not touched. ``was``: what whoever asks has seen; None: they did not look.
+
+    :raises Conflict: if there is nothing to change, or it is not as it was seen any more.
+    :raises Invalid: as ``set_weight`` and ``set_quota``; the quota's weight is ``quota_weight``.
+    """
+    # Nobody changes one of them between our look and our change; the tenant first, as elsewhere.
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    pool = Pool.objects.select_for_update(no_key=True).select_related("cluster").get(pk=pool.pk)
+    before = terms_of(tenant, pool)
+    if was is not None and was != before:
+        raise Conflict(
+            "Somebody changed it meanwhile. Look at what it is now, then save what you want.",
+            code="changed",
+        )
+    if terms == before:
+        raise Conflict("Nothing is changed by this: all is as it was.", code="unchanged")
+    if terms.weight != before.weight:
+        set_weight(tenant, terms.weight, by=by, now=now, reason=reason)
+    if replace(terms, weight=before.weight) == before:
+        return before
+    try:
+        set_quota(
+            tenant, pool, guarantee=terms.guarantee, ceiling=terms.ceiling,
+            weight=terms.quota_weight, by=by, now=now, reason=reason,
+        )  # fmt: skip
+    except Invalid as error:
+        if error.field != "weight":
+            raise
+        raise Invalid(error.message, field="quota_weight") from None
+    return before
