@@ -18,6 +18,7 @@ from apps.backends.models import Pool
 from apps.backends.selectors import clusters_in_use
 from apps.backends.services import request_tick
 from apps.common.text import bad_character
+from apps.quotas.accounts import want_now
 from apps.quotas.models import Quota
 from apps.quotas.services import set_quota
 from apps.tenants.models import Tenant
@@ -83,6 +84,7 @@ class Quotas(Endpoint):
         where, asked = _pool(cluster, pool), self.read(QuotaAsked, request)
         how: dict[str, Any] = {"by": user, "now": timezone.now(), "token_name": token_of(request)}
         quota = set_quota(found, where, **how, **asked)
+        want_now(found, now=how["now"])
         request_tick(where.cluster)
         return Response(QuotaShown(quota).data)
 
@@ -103,6 +105,7 @@ class Weights(Endpoint):
         asked = self.read(WeightAsked, request)
         how: dict[str, Any] = {"by": user, "now": timezone.now(), "token_name": token_of(request)}
         set_weight(found, **how, **asked)
+        want_now(found, now=how["now"])
         for cluster in clusters_in_use():
             request_tick(cluster)
         return Response(WeightShown(found).data)

@@ -29,6 +29,7 @@ from apps.console.quota_facts import (
 )
 from apps.console.quota_form import QuotaForm
 from apps.console.views_cluster_changes import ForAdmins, crumbs_of
+from apps.quotas.accounts import want_now
 from apps.quotas.effects import effects_of
 from apps.quotas.models import Account
 from apps.quotas.selectors import Terms, pool_gpus, promises_in, terms_of
@@ -80,6 +81,7 @@ class EditQuota(ForAdmins):
 
     def _saved(self, before: Terms, terms: Terms) -> HttpResponse:
         """Ask for a tick where it counts, and go to where it shows."""
+        want_now(self.tenant, now=timezone.now())
         request_tick(self.pool.cluster)
         if terms.weight != before.weight:
             for cluster in clusters_in_use():

@@ -27,11 +27,20 @@ def test_no_page_breaks_a_rule_of_axe(
     page = open_page("/queue/", who="alice", width=width, color_scheme=scheme)
     broken: dict[str, Any] = {}
 
-    for path in ("/queue/", "/queue/?tenant=nlp", "/jobs/new/", "/profile/", "/jump/?q=job",
-                 "/jobs/48102/cancel/", "/queue/?state=running"):  # fmt: skip
-        page.goto(path)
+    def look(page: Page, path: str) -> None:
         page.evaluate(source)
         if found := page.evaluate(RUN):
             broken[path] = found
+
+    for path in ("/queue/", "/queue/?tenant=nlp", "/jobs/new/", "/profile/", "/jump/?q=job",
+                 "/jobs/48102/cancel/", "/queue/?state=running"):  # fmt: skip
+        page.goto(path)
+        look(page, path)
+    page = open_page("/quotas/nlp/atlas/h100/edit/", who="admin", width=width, color_scheme=scheme)
+    look(page, "a quota")
+    page.locator("#id_guarantee").fill("8")
+    page.get_by_role("button", name="Preview").click()
+    page.locator("#changes-head").wait_for()
+    look(page, "a quota's preview")
 
     assert broken == {}

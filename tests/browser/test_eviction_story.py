@@ -70,12 +70,12 @@ def fill(page: Page, name: str) -> None:
         page.locator(f"#id_{field}").select_option(label=label)
 
 
-def curl(url: str, token: str, body: dict[str, Any]) -> Any:
-    """POST as an automation does."""
+def curl(url: str, token: str, body: dict[str, Any], *, method: str = "POST") -> Any:
+    """Send something as an automation does."""
     command = shutil.which("curl")
     assert command, "curl is not installed"
     done = subprocess.run(
-        [command, "-sS", "--max-time", "20", "-H", f"Authorization: Bearer {token}",
+        [command, "-sS", "-X", method, "--max-time", "20", "-H", f"Authorization: Bearer {token}",
          "-H", "Content-Type: application/json", "-d", json.dumps(body), url],
         capture_output=True, text=True, check=True,
     )  # fmt: skip

@@ -132,6 +132,11 @@ def test_it_is_saved_by_the_services_with_the_reason(boreas: Cluster, as_user: A
     assert {one.actor.username for one in told.values() if one.actor} == {"admin"}
     boreas.refresh_from_db()
     assert boreas.tick_requested_at is not None
+    # Before the next pass the page says what is to be written.
+    values = AccountValue.objects.filter(account__name="language")
+    assert {(one.what, one.seen, one.wanted, one.state) for one in values} == {
+        ("shares", 30, 45, "waiting"), ("gpus", 8, 24, "waiting"), ("guarantee", None, 12, "waiting"),
+    }  # fmt: skip
     page = text_of(client.get(PAGE))
     assert "nlp is promised 12 GPUs, at most 24, on h100 and has weight 45." in page
     assert f"“<bdi>{WHY}</bdi>”" in page

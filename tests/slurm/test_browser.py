@@ -1,7 +1,12 @@
-"""From the form that adds a Slurm cluster to the cost of an eviction on it: a browser, curl, a slurmctld."""
+"""What people do to a Slurm cluster by a browser and curl, as a real slurmctld and slurmdbd see it.
+
+From the form that adds it to the cost of an eviction on it; a guarantee and a weight from the form
+to sacctmgr and sshare, and back as drift.
+"""
 
 from __future__ import annotations
 
+import getpass
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -13,10 +18,13 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from apps.audit.models import Entry
-from apps.backends.models import Cluster, Pool
+from apps.backends.models import Cluster, Grade, Pool
+from apps.backends.services import add_cluster
 from apps.jobs.models import Eviction, Job
 from apps.ledger.prices import set_price
 from apps.queues.models import ClusterPolicy, PriorityClass
+from apps.quotas.accounts import keep_accounts
+from apps.quotas.models import AccountsLook
 from apps.scheduling.services import tick
 from tests.browser.conftest import (  # noqa: F401  fixtures
     as_user,
@@ -28,13 +36,15 @@ from tests.browser.conftest import (  # noqa: F401  fixtures
 )
 from tests.browser.test_eviction_story import curl
 from tests.factories import secret_of
+from tests.labs.slurm.accounting import CLUSTER
 from tests.labs.slurm.lab import Lab
-from tests.slurm.stage import SAVES
+from tests.slurm.stage import SAVES, options_of
 
 Open = Callable[..., Page]
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE = 40.0
 WHY = "the platform team has agreed to it"
+ME = getpass.getuser()
 
 
 def again(cluster: Cluster) -> None:
@@ -172,3 +182,133 @@ def test_a_cluster_is_added_watched_and_driven_and_a_gang_on_it_evicted(
     expect(lead.locator(".answer")).to_contain_text("GPU-s")
     lead.goto("/idle/?cluster=boreas")
     expect(lead.locator(".answer")).to_contain_text("$")
+
+
+TREE = (
+    "Parent - 'root'",
+    f"User - '{ME}':DefaultAccount='root':AdminLevel='Administrator':Fairshare=1",
+    "Account - 'org':Description='d':Organization='o':Fairshare=1",
+    "Parent - 'org'",
+    "Account - 'language':Description='room 3':Organization='o':Fairshare=30:GrpTRES=gres/gpu=8",
+    "Account - 'cv':Description='d':Organization='o':Fairshare=50",
+)
+
+
+@pytest.fixture
+def kept_lab(accounting_lab: Lab) -> Lab:
+    """A lab with accounts, and this tree in them; slurmctld is told of changes."""
+    accounting_lab.accounting.load(TREE, clean=True)
+    accounting_lab.accounting.register()
+    return accounting_lab
+
+
+@pytest.fixture
+def boreas(kept_lab: Lab, world: SimpleNamespace) -> Cluster:  # noqa: F811  the fixture
+    """The lab, driven: nlp and vision, of weight 1 each, submit to its two accounts."""
+    options = options_of(kept_lab, accounts={"nlp": "language", "vision": "cv"})
+    cluster = add_cluster("boreas", kind="slurm", grade=Grade.DRIVE, now=timezone.now(),
+                          options=options)  # fmt: skip
+    tick(cluster)
+    keep(cluster)
+    return cluster
+
+
+def keep(cluster: Cluster) -> None:
+    """Do what a worker does each minute."""
+    assert keep_accounts(cluster, now=timezone.now())
+    assert AccountsLook.objects.get(cluster=cluster).trouble == ""
+
+
+def there(lab: Lab) -> tuple[str, str, str]:
+    """Return the account's shares, limits and description as sacctmgr prints them."""
+    shares = lab.run("sacctmgr", "-nP", "show", "assoc", "account=language", "user=",
+                     "format=share,grptres").strip()  # fmt: skip
+    described = lab.run("sacctmgr", "-nP", "show", "account", "language", "format=descr").strip()
+    share, limits = shares.split("|")
+    return share, limits, described
+
+
+def raw_shares(lab: Lab) -> str:
+    """Return the account's shares as sshare prints them."""
+    out = lab.run("sshare", "-a", "-l", "-n", "-P").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")] for line in out]
+    return next(row[2] for row in rows if row[:2] == ["language", ""])
+
+
+def noted(count: int) -> str:
+    return f"room 3 [rollcall guarantee gres/gpu:h100={count} on {CLUSTER}]"
+
+
+def fill(page: Page, **values: str) -> None:
+    for name, value in values.items():
+        page.locator(f"#id_{name}").fill(value)
+
+
+def row_of(page: Page) -> Any:
+    """Return the account's row of the page *Accounts*."""
+    page.goto("/clusters/boreas/accounts/")
+    return page.locator("tr", has=page.locator("th", has_text="language"))
+
+
+def test_a_guarantee_and_a_weight_are_read_back_and_somebodys_edit_is_drift(
+    kept_lab: Lab,
+    boreas: Cluster,
+    open_page: Open,  # noqa: F811  the fixture
+    world: SimpleNamespace,  # noqa: F811  the fixture
+    live_server: Any,
+) -> None:
+    lab = kept_lab
+    # By form: what it writes is said before, and nothing is changed by that.
+    page = open_page("/clusters/boreas/accounts/", who="admin")
+    row_of(page).get_by_role("link", name="Change its quota on h100").click()
+    expect(page.locator("#preview")).to_contain_text("boreas has 30 shares")
+    fill(page, guarantee="12", ceiling="24", weight="2")
+    page.get_by_role("button", name="Preview").click()
+    for words in ("Fairshare 30 → 100", "GrpTRES=gres/gpu 8 → 24", "guarantee of h100 none → 12"):
+        expect(page.locator("#preview")).to_contain_text(words)
+    keep(boreas)
+    assert there(lab) == ("30", "gres/gpu=8", "room 3")
+
+    fill(page, reason=WHY)
+    page.get_by_role("button", name="Save 1 quota").click()
+    page.wait_for_url("**/clusters/boreas/accounts/")
+    expect(page.locator("main")).to_contain_text("guarantee 0 → 12")
+    expect(row_of(page)).to_contain_text("it is written within a minute")
+    keep(boreas)
+    assert there(lab) == ("100", "gres/gpu=24", noted(12))
+    lab.wait(lambda: raw_shares(lab) == "100", "sshare to show the shares")
+    expect(row_of(page)).to_contain_text("in step")
+    assert Entry.objects.filter(reason=WHY, actor=world.people["admin"]).count() == 2
+
+    # By the API.
+    address, token = f"{live_server.url}/api/v1/tenants/nlp", secret_of(world.people["admin"])
+    asked = {"guarantee": 16, "ceiling": 24, "weight": None, "reason": WHY}
+    curl(f"{address}/quotas/boreas/h100", token, asked, method="PUT")
+    curl(f"{address}/weight", token, {"weight": 1.5, "reason": WHY}, method="PUT")
+    keep(boreas)
+    assert there(lab) == ("75", "gres/gpu=24", noted(16))
+    lab.wait(lambda: raw_shares(lab) == "75", "sshare to show the shares")
+
+    # Somebody edits it in Slurm: shown with both numbers, and left alone until it is decided on.
+    lab.run("sacctmgr", "-i", "modify", "account", "language", "set", "fairshare=5",
+            f"description={noted(4)}")  # fmt: skip
+    for _ in range(2):
+        keep(boreas)
+    assert there(lab) == ("5", "gres/gpu=24", noted(4))
+    row = row_of(page)
+    for words in (
+        "drifted",
+        "it has 5 shares; wanted here is 75 shares.",
+        "it has a guarantee of 4 noted for h100; wanted here is a guarantee of 16 noted for h100.",
+    ):
+        expect(row).to_contain_text(words)
+    row.get_by_role("link", name="Decide on language").click()
+    expect(page.locator("main")).to_contain_text("wanted here is a guarantee of 16")
+    page.locator("input[value=ours]").check()
+    fill(page, reason=WHY)
+    page.get_by_role("button", name="Decide on 1 account").click()
+    page.wait_for_url("**/clusters/boreas/accounts/")
+    keep(boreas)
+    assert there(lab) == ("75", "gres/gpu=24", noted(16))
+    lab.wait(lambda: raw_shares(lab) == "75", "sshare to show the shares")
+    expect(row_of(page)).to_contain_text("in step")
