@@ -148,7 +148,7 @@ def change_terms(
     """
     # Nobody changes one of them between our look and our change; the tenant first, as elsewhere.
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
-    pool = Pool.objects.select_for_update(no_key=True).select_related("cluster").get(pk=pool.pk)
+    pool = Pool.objects.select_for_update(no_key=True).get(pk=pool.pk)
     before = terms_of(tenant, pool)
     if was is not None and was != before:
         raise Conflict(
