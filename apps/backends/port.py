@@ -135,6 +135,8 @@ class LaunchRequest:
     workload: Mapping[str, Any]
     number: int = 1
     kept_seconds: int = 0
+    # Who submitted the job, by their name in Rollcall; empty: nobody in particular.
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

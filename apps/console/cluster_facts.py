@@ -39,6 +39,7 @@ ABLE = {
     "shrink": "take members from a running gang",
     "history": "fetch finished jobs from its accounting",
     "accounts": "read accounts, shares and limits, and write them",
+    "run_as_user": "run each job as the user who submitted it",
 }
 TONES = {"ok": ("check", "ok"), "warning": ("warn", "warn"), "missing": ("cross", "bad")}
 NODE_MARKS = {

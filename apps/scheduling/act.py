@@ -33,6 +33,7 @@ def launch_request(attempt: Attempt) -> LaunchRequest:
         workload=job.workload,
         number=attempt.number,
         kept_seconds=attempt.kept_seconds,
+        user="" if job.submitted_by is None else job.submitted_by.get_username(),
     )
 
 
@@ -52,7 +53,9 @@ def _to_do(cluster: Cluster) -> tuple[list[Attempt], list[Attempt]]:
     if not asked:
         return [], []
     rows = Attempt.objects.filter(pk__in=asked)
-    rows = rows.select_related("job__tenant", "job__pool", "job__priority_class")
+    rows = rows.select_related(
+        "job__tenant", "job__pool", "job__priority_class", "job__submitted_by"
+    )
     found = list(rows.order_by("id"))
     launches = [row for row in found if row.job.cancel_requested_at is None]
     prefetch_related_objects(launches, PLACED)

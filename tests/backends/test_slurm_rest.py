@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from apps.backends.adapters.slurm import client as clients
 from apps.backends.adapters.slurm import workload
 from apps.backends.adapters.slurm.client import Client, SlurmError, newest
-from apps.backends.adapters.slurm.marks import Mark
+from apps.backends.adapters.slurm.marks import Mark, mark_of
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import Detail
 from apps.backends.adapters.slurm.rest import submission
@@ -74,10 +75,24 @@ def test_both_shapes_of_a_job_are_one_record() -> None:
     assert [getattr(new, name) for name in old.__slots__ if name != "per_node"] == [
         getattr(old, name) for name in old.__slots__ if name != "per_node"
     ]
-    assert own_of(NEW_JOB, "atlas", "rollcall") == own_of(OLD_JOB, "atlas", "rollcall")
-    assert own_of(OLD_JOB, "atlas", "rollcall") is not None
-    assert own_of(OLD_JOB, "boreas", "rollcall") is None
-    assert own_of(OLD_JOB | {"user_name": "eve"}, "atlas", "rollcall") is None
+    assert own_of(NEW_JOB, "atlas", "") == own_of(OLD_JOB, "atlas", "")
+    assert own_of(OLD_JOB, "atlas", "") is not None
+    assert own_of(OLD_JOB, "boreas", "") is None
+
+
+def test_a_job_that_runs_as_its_user_is_ours_only_with_a_mark_signed_for_them() -> None:
+    mark = mark_of(OLD_JOB["comment"])
+    assert mark is not None
+    signed = OLD_JOB | {"comment": replace(mark, owner="ana").text(), "user_name": "ana"}
+
+    ours = own_of(signed, "atlas", "ana")
+
+    assert ours is not None
+    assert (ours.mark.uid, ours.mark.owner) == (mark.uid, "ana")
+    assert own_of(signed, "atlas", "eve") is None
+    assert own_of(OLD_JOB, "atlas", "ana") is None
+    changed = signed | {"comment": signed["comment"].replace("at=", "at=1")}
+    assert own_of(changed, "atlas", "ana") is None
 
 
 def test_both_shapes_of_a_node_are_one_record() -> None:

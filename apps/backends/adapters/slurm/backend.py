@@ -16,6 +16,7 @@ from apps.backends.adapters.slurm.look import Look, look, observation, told_by
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.own import CHECKPOINTED, OwnJob, one_each
+from apps.backends.adapters.slurm.owners import AS_SERVICE, owner_of
 from apps.backends.adapters.slurm.rest import Rest, rest_cannot
 from apps.backends.adapters.slurm.runner import Runner
 from apps.backends.adapters.slurm.submit import Uneven, shape_of
@@ -46,6 +47,7 @@ CAN = frozenset(
         "demote",
         "history",
         "accounts",
+        "run_as_user",
     }
 )
 CANNOT = {
@@ -70,6 +72,8 @@ class SlurmBackend:
     def capabilities(self) -> Capabilities:
         """Return what Slurm can and cannot do; nothing is asked of it."""
         cannot = CANNOT | rest_cannot(self._options)
+        if self._options.run_as == "service":
+            cannot["run_as_user"] = AS_SERVICE
         return Capabilities(self._cluster.grade, CAN - cannot.keys(), cannot)
 
     def check_workload(self, workload: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,6 +117,10 @@ class SlurmBackend:
         unknown = sorted(set(nodes) - {node.name for node in seen.nodes})
         if unknown:
             return LaunchResult("refused", detail=f"Slurm knows no node {unknown[0]}.")
+        try:
+            owner = owner_of(self._options, request.user)
+        except Refused as words:
+            return LaunchResult("refused", detail=f"It was not submitted: {words}.")
         mark = Mark(
             cluster=self._cluster.name,
             uid=request.uid,
@@ -121,12 +129,13 @@ class SlurmBackend:
             gpus=request.gpus_per_member,
             pool=request.pool,
             signal=request.workload["checkpoint_signal"] or "",
+            owner=owner,
         )
         try:
             number = self._way.submit(request, mark, nodes)
         except Refused as words:
             return LaunchResult("refused", detail=f"Slurm refused it: {words}")
-        return self._launched(number, request)
+        return self._launched(number, request, owner)
 
     def stop(self, uid: str, *, now: datetime) -> None:
         """End an attempt; one that is gone already is success."""
@@ -242,10 +251,10 @@ class SlurmBackend:
             started = from_us(max(seen.clock.us(job.start), job.mark.at))
         return LaunchResult("exists", started, cluster_ref=f"{self._way.slurm}:{job.key}")
 
-    def _launched(self, number: str, request: LaunchRequest) -> LaunchResult:
+    def _launched(self, number: str, request: LaunchRequest, owner: str) -> LaunchResult:
         """Return the new job's id and submit time: the id alone may be given out again."""
         name = job_name(request.name, request.uid)
-        listed = self._way.submitted(number, name, self._cluster.name)
+        listed = self._way.submitted(number, name, self._cluster.name, owner)
         job = one_each(listed)[0].get(request.uid)
         if job is not None:
             self._know(job)

@@ -8,6 +8,7 @@ import re
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -88,9 +89,15 @@ class Client:
         """
         return self._asked("GET", path, None, service)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Change something; as ``get``. What it comes to is not known if nothing answers."""
-        return self._asked("POST", path, body)
+    def post(self, path: str, body: Mapping[str, Any], *, user: str = "") -> dict[str, Any]:
+        """Change something; as ``get``. What it comes to is not known if nothing answers.
+
+        ``user``: as whom, if not the service user, by a token that is signed for them.
+        """
+        if not user:
+            return self._asked("POST", path, body)
+        as_them = replace(self._options, user=user, token="")
+        return Client(as_them)._asked("POST", path, body)
 
     def delete(self, path: str) -> dict[str, Any]:
         """Cancel or signal something; as ``get``."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
+
 from apps.backends.adapters.slurm.marks import Mark
 from apps.backends.adapters.slurm.options import Options
-from apps.backends.adapters.slurm.own import OWN, OwnJob, detail_in, own_in
+from apps.backends.adapters.slurm.own import (
+    OWN,
+    OwnJob,
+    detail_in,
+    every_with_marks,
+    own_in,
+    with_marks,
+)
+from apps.backends.adapters.slurm.owners import SUDO, without_rule
 from apps.backends.adapters.slurm.runner import Runner
-from apps.backends.adapters.slurm.submit import arguments, environment_of, script_of
+from apps.backends.adapters.slurm.submit import arguments, environment_of, export_of, script_of
 from apps.backends.adapters.slurm.text import EVERY, config_of, nodes_in, rows_in
 from apps.backends.adapters.slurm.ways import Records, Refused
 from apps.backends.port import BackendError, LaunchRequest
@@ -29,6 +39,8 @@ class Commands:
         ends meanwhile is, for one look: better to take a GPU for used than to promise it twice.
         How a job ended takes a second question, asked only when one did.
         """
+        tag = "" if self._options.run_as == "service" else secrets.token_hex(8)
+        listed = every_with_marks(tag) if tag else EVERY
         config, nodes, own, every = (
             answer.out
             for answer in self._runner.read(
@@ -36,12 +48,13 @@ class Commands:
                 ["scontrol", "-d", "-o", "show", "node"],
                 ["squeue", "-h", "--me", "-t", "all", "-o", OWN],
                 # Those that ended too, for as long as Slurm remembers them; it costs slurmctld no more.
-                ["squeue", "-h", "-a", "-t", "all", "-o", EVERY],
+                ["squeue", "-h", "-a", "-t", "all", "-o", listed],
             )
         )
         settings = config_of(config)
         self.slurm = settings.get("ClusterName", "")
-        jobs = own_in(own, cluster)
+        rows, theirs = with_marks(every, tag, cluster) if tag else (rows_in(every), [])
+        jobs = own_in(own, cluster) + theirs
         asked = [job for job in jobs if not job.runs and job.key not in known]
         details = {}
         if asked:
@@ -55,28 +68,33 @@ class Commands:
             booted=int(settings["BOOT_TIME"]),
             as_of=int(settings["as_of"]),
             nodes=nodes_in(nodes),
-            rows=rows_in(every),
+            rows=rows,
             own=jobs,
             details=details,
         )
 
     def submit(self, request: LaunchRequest, mark: Mark, nodes: list[str]) -> str:
-        """Submit a gang by sbatch."""
+        """Submit a gang by sbatch, as its user where it is to run as one: sudo hands on nothing."""
+        asked, told = arguments(request, self._options, mark, nodes), environment_of(request)
         answer = self._runner.run(
             "sbatch",
-            *arguments(request, self._options, mark, nodes),
+            *([export_of(told)] if mark.owner else []),
+            *asked,
             stdin=script_of(request.workload, request.gpus_per_member),
             plain=False,
-            extra=environment_of(request),
+            extra={} if mark.owner else told,
+            before=[*SUDO, mark.owner, "--"] if mark.owner else [],
         )
         if answer.code:
-            raise Refused(answer.said)
+            raise Refused(without_rule(answer.said, mark.owner) if mark.owner else answer.said)
         return answer.out.strip().split(";")[0]
 
-    def submitted(self, number: str, name: str, cluster: str) -> list[OwnJob]:
+    def submitted(self, number: str, name: str, cluster: str, owner: str) -> list[OwnJob]:
         """Return our jobs of this name."""
-        listed = self._runner.run("squeue", "-h", "--me", "-t", "all", f"--name={name}", "-o", OWN)
-        return own_in(listed.out, cluster)
+        listed = self._runner.run(
+            "squeue", "-h", _whose(owner), "-t", "all", f"--name={name}", "-o", OWN
+        )
+        return own_in(listed.out, cluster, owner)
 
     def cancel(self, job: OwnJob) -> None:
         """End a job."""
@@ -103,9 +121,16 @@ class Commands:
         self._change(job, "scontrol", "update", f"JobId={job.id}", f"Comment={mark.text()}")
 
     def _scancel(self, job: OwnJob, *options: str) -> None:
-        self._change(job, "scancel", *options, "--me", f"--name={job.name}", str(job.id))
+        self._change(
+            job, "scancel", *options, _whose(job.mark.owner), f"--name={job.name}", str(job.id)
+        )
 
     def _change(self, job: OwnJob, *command: str) -> None:
         answer = self._runner.run(*command)
         if answer.code and not any(words in answer.err.lower() for words in GONE):
             raise BackendError(f"Slurm refused to change job {job.id}: {answer.said}", retry=True)
+
+
+def _whose(owner: str) -> str:
+    """Return the option that names a job's user: the service user, or its owner."""
+    return f"--user={owner}" if owner else "--me"

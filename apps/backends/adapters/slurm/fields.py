@@ -47,6 +47,15 @@ OPTION_FIELDS = (
         "accounts", "Accounts of teams", "A line each: vision/segmentation = cv", kind="map", group=ASK
     ),
     _field("qos", "QOS", "Of every job; empty: as Slurm chooses.", group=ASK),
+    _field(
+        "run_as", "Jobs run as", kind="choice", group=ASK,
+        choices=(
+            ("service", "the service user, with the team's account"),
+            ("sudo", "who submitted them, by a sudoers rule for sbatch alone"),
+            ("token", "who submitted them, by a token signed for them"),
+        ),
+    ),
+    _field("users", "Users' names there", "A line each, where it is not the same: alice = u1234", kind="map", group=ASK),
     _field("directory", "Folder of the jobs", "It exists and may be written to on every node.", group=ASK),
     _field("output", "Output file", "In that folder, or a whole path; %x is the job's name.", group=ASK),
     _field(

@@ -3,6 +3,9 @@
 Ids are given out again after a crash, so nothing is known by its id alone: a job is ours if the
 service user owns it and its comment carries our cluster's name and an attempt's uid. The comment
 also keeps what was asked of the job, so that a restart of Rollcall asks nothing twice.
+
+Where a job runs as the one who submitted it, that user may write its comment: there it is signed for
+that user, so that nobody's job passes for another's attempt.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from uuid import UUID
+
+from django.core.signing import BadSignature, Signer
 
 PREFIX = "rollcall"
 PART = re.compile(r"([a-z]+)=(\S+)")
@@ -21,7 +26,7 @@ class Mark:
     """What a comment says; instants in microseconds of Rollcall's clock, 0: never.
 
     ``left``: when it exited 75 and Slurm laid it back in line (RequeueExit), ``why``: Slurm's
-    reason for not starting it.
+    reason for not starting it. ``owner``: the user it runs as, empty: the service user.
     """
 
     cluster: str
@@ -35,6 +40,7 @@ class Mark:
     stop: int = 0
     left: int = 0
     why: str = ""
+    owner: str = ""
 
     @property
     def per_node(self) -> int:
@@ -49,15 +55,28 @@ class Mark:
             value = getattr(self, name)
             if value:
                 parts.append(f"{name}={value}")
-        return " ".join(parts)
+        text = " ".join(parts)
+        return _signer(self.owner).sign(text) if self.owner else text
 
     def stopped(self, at: int, why: str = "") -> Mark:
         """Return it as it stands once it is to be cancelled."""
         return replace(self, stop=at, why=UNSAFE.sub("_", why)[:60])
 
 
-def mark_of(comment: str) -> Mark | None:
-    """Return what a comment says; None: it is no comment of Rollcall's."""
+def _signer(owner: str) -> Signer:
+    return Signer(sep=" sig=", salt=f"rollcall.slurm.mark.{owner}")
+
+
+def mark_of(comment: str, owner: str = "") -> Mark | None:
+    """Return what a comment says; None: it is no comment of Rollcall's.
+
+    ``owner``: the job's, if not the service user; then it must be signed for them.
+    """
+    if owner:
+        try:
+            comment = _signer(owner).unsign(comment.strip())
+        except BadSignature:
+            return None
     name, _, rest = comment.strip().partition(" ")
     parts = name.split(":")
     if len(parts) != 3 or parts[0] != PREFIX:
@@ -77,6 +96,7 @@ def mark_of(comment: str) -> Mark | None:
             stop=int(said.get("stop", "0")),
             left=int(said.get("left", "0")),
             why=said.get("why", ""),
+            owner=owner,
         )
     except ValueError:
         return None

@@ -38,6 +38,8 @@ class Options:
     account: str = ""
     accounts: Mapping[str, str] = field(default_factory=dict)
     qos: str = ""
+    run_as: str = "service"
+    users: Mapping[str, str] = field(default_factory=dict)
     directory: str = "/tmp"  # noqa: S108  every node has one, and the owner may name another
     output: str = "%x.out"
     timeout_seconds: int = 5
@@ -96,6 +98,12 @@ def _way(key: str, value: object) -> str:
     return str(value)
 
 
+def _run_as(key: str, value: object) -> str:
+    if value not in ("service", "sudo", "token"):
+        raise _refuse(key, f"must be service, sudo or token, not {value!r}.")
+    return str(value)
+
+
 def _url(key: str, value: object) -> str:
     text = _text(key, value)
     try:
@@ -139,6 +147,14 @@ def _accounts(key: str, value: object) -> dict[str, str]:
     return {str(tenant): _label(f"{key}.{tenant}", name) for tenant, name in value.items()}
 
 
+def _users(key: str, value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise _refuse(
+            key, "must be an object: a user of Rollcall's, and their name on the cluster."
+        )
+    return {str(user): _word(f"{key}.{user}", name) for user, name in value.items()}
+
+
 READ: dict[str, Callable[[str, object], Any]] = {
     "way": _way,
     "url": _url,
@@ -156,6 +172,8 @@ READ: dict[str, Callable[[str, object], Any]] = {
     "account": _label,
     "accounts": _accounts,
     "qos": _label,
+    "run_as": _run_as,
+    "users": _users,
     "directory": _path,
     "output": _text,
     "timeout_seconds": _within(1, 60),
@@ -183,6 +201,10 @@ def read_options(options: Mapping[str, Any]) -> Options:
         raise _refuse("key", "must be the path of a private key, since a login node is named.")
     if read.commands != "ssh" and (read.host or read.key):
         raise _refuse("way", "must be ssh, since a host or a key is named.")
+    if read.run_as == "sudo" and not read.commands:
+        raise _refuse("run_as", "can be sudo only where Slurm's commands are run.")
+    if read.run_as == "token" and not read.jwt_key:
+        raise _refuse("run_as", "can be token only with options.jwt_key, by which they are signed.")
     if not read.directory:
         raise _refuse("directory", "must be a folder that the jobs may write to.")
     return read

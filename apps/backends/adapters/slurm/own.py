@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.backends.adapters.slurm.marks import Mark, mark_of
-from apps.backends.adapters.slurm.text import WAITING, expand, fields_of, instant
+from apps.backends.adapters.slurm.text import (
+    EVERY,
+    WAITING,
+    JobRow,
+    expand,
+    fields_of,
+    instant,
+    rows_in,
+)
 from apps.backends.port import SeenAttempt
 from apps.common.time import MICROSECOND, from_us
 
@@ -88,12 +96,12 @@ class Clock:
         return (seconds - self.skew) * MICROSECOND
 
 
-def own_in(text: str, cluster: str) -> list[OwnJob]:
-    """Return the jobs of a cluster that ``squeue --me -o`` OWN printed."""
+def own_in(text: str, cluster: str, owner: str = "") -> list[OwnJob]:
+    """Return the jobs of a cluster that ``squeue --me -o`` OWN printed, or one of ``owner``'s."""
     found = []
     for line in text.splitlines():
         parts = line.split("|", 9)
-        mark = mark_of(parts[9]) if len(parts) == 10 else None
+        mark = mark_of(parts[9], owner) if len(parts) == 10 else None
         if mark is None or mark.cluster != cluster:
             continue
         if not parts[0].isdigit() or not parts[2].isdigit():
@@ -113,6 +121,45 @@ def own_in(text: str, cluster: str) -> list[OwnJob]:
             )
         )
     return found
+
+
+def every_with_marks(tag: str) -> str:
+    """Return the format of ``squeue`` for everybody's jobs with their names and comments.
+
+    Their users write these two. ``tag``, which nobody can guess, stands where a job begins and
+    before either, so that no name or comment passes for a column or a line.
+    """
+    return f"{tag}|{EVERY}|%n|{tag}%j{tag}%k"
+
+
+def with_marks(text: str, tag: str, cluster: str) -> tuple[list[JobRow], list[OwnJob]]:
+    """Return the jobs that were listed by ``every_with_marks``, and ours that run as their users."""
+    rows, own = [], []
+    for one in f"\n{text}".split(f"\n{tag}|")[1:]:
+        columns, name, comment = one.split(tag, 2)
+        told, planned, _ = columns.rsplit("|", 2)
+        (row,) = rows_in(told)
+        rows.append(row)
+        mark = mark_of(comment, row.user)
+        if mark is not None and mark.cluster == cluster:
+            own.append(with_mark(row, mark, name, expand(planned)))
+    return rows, own
+
+
+def with_mark(row: JobRow, mark: Mark, name: str, planned: tuple[str, ...]) -> OwnJob:
+    """Return a job of ours as it stands among everybody's."""
+    return OwnJob(
+        id=row.id,
+        state=row.state,
+        submit=row.submit,
+        start=row.start,
+        end=row.end,
+        nodes=row.nodes,
+        planned=planned,
+        name=name,
+        reason=row.reason,
+        mark=mark,
+    )
 
 
 def one_each(jobs: Iterable[OwnJob]) -> tuple[dict[str, OwnJob], list[OwnJob]]:

@@ -138,7 +138,7 @@ class Rest:
         self.slurm = text(jobs[0].get("cluster")) if jobs else ""
         own, details = [], {}
         for job in jobs:
-            ours = own_of(job, cluster, self._options.user)
+            ours = self._own(job, cluster)
             if ours is not None:
                 own.append(ours)
                 if not ours.runs and ours.key not in known:
@@ -154,10 +154,12 @@ class Rest:
         )
 
     def submit(self, request: LaunchRequest, mark: Mark, nodes: list[str]) -> str:
-        """Submit a gang."""
+        """Submit a gang, as its user by a token that is signed for them, or by sbatch."""
+        if mark.owner and self._options.run_as == "sudo" and self._commands is not None:
+            return self._commands.submit(request, mark, nodes)
         body = submission(request, self._options, mark, nodes, self._client.version)
         try:
-            answer = self._client.post("job/submit", body)
+            answer = self._client.post("job/submit", body, user=mark.owner)
         except SlurmError as error:
             raise Refused(str(error)) from None
         found = number(answer.get("job_id"))
@@ -165,18 +167,18 @@ class Rest:
             raise BackendError("slurmrestd took a job without saying its id.", retry=True)
         return str(found)
 
-    def submitted(self, number: str, name: str, cluster: str) -> list[OwnJob]:
+    def submitted(self, number: str, name: str, cluster: str, owner: str) -> list[OwnJob]:
         """Return the job of this id, if it is ours and has this name."""
         found = self._one(number)
         if found is None or found.get("name") != name:
             return []
-        ours = own_of(found, cluster, self._options.user)
+        ours = self._own(found, cluster)
         if ours is None:
             # It would never be seen again: a token for all, or a host that knows no such user.
             self._client.delete(f"job/{number}")
             listed_as = text(found.get("user_name")) or "nobody"
             raise BackendError(
-                f"slurmrestd lists what {self._options.user} submitted as {listed_as}'s; its host"
+                f"slurmrestd lists what {owner or self._options.user} submitted as {listed_as}'s; its host"
                 " must know the user, and the token be that user's.",
                 retry=False,
             )
@@ -229,6 +231,15 @@ class Rest:
             ) from None
         self.slurm = text(found[0].get("cluster")) if found else self.slurm
         return found[0] if found else None
+
+    def _own(self, job: Mapping[str, Any], cluster: str) -> OwnJob | None:
+        """Return a job of ours, which is the service user's or one that runs as its user."""
+        whose = text(job.get("user_name"))
+        if whose == self._options.user:
+            return own_of(job, cluster, "")
+        if self._options.run_as == "service" or not whose:
+            return None
+        return own_of(job, cluster, whose)
 
     def _is_there(self, job: OwnJob) -> bool:
         """Return whether a job's id is still its own."""

@@ -66,17 +66,19 @@ class Runner:
         plain: bool = True,
         extra: Mapping[str, str] | None = None,
         patience: float | None = None,
+        before: Sequence[str] = (),
     ) -> Answer:
-        """Run one command; ``plain``: its output is to be parsed.
+        """Run one command; ``plain``: its output is to be parsed, ``before``: what starts it.
 
         :raises BackendError: if it did not end in time, or the controller was not reached.
         """
         env = self._env(plain) | dict(extra or {})
+        whole = [*before, *self._found(command)]
         if self._where == "local":
             limit = patience or self._options.timeout_seconds
-            answer = self._wait(self._found(command), env, stdin, limit)
+            answer = self._wait(whole, env, stdin, limit)
         else:
-            answer = self._ssh(_spelled(self._found(command), env), stdin, patience)
+            answer = self._ssh(_spelled(whole, env), stdin, patience)
         if answer.code and answer.is_away:
             raise self._away(command[0], answer.said)
         return answer

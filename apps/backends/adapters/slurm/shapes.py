@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apps.backends.adapters.slurm.marks import mark_of
-from apps.backends.adapters.slurm.own import ACTIVE, Detail, OwnJob
+from apps.backends.adapters.slurm.own import ACTIVE, Detail, OwnJob, with_mark
 from apps.backends.adapters.slurm.text import (
     WAITING,
     JobRow,
@@ -142,26 +142,13 @@ def row_of(job: Json) -> JobRow:
     )
 
 
-def own_of(job: Json, cluster: str, user: str) -> OwnJob | None:
-    """Return a job of ours; None: it is somebody else's, whatever its comment says."""
-    if text(job.get("user_name")) != user:
-        return None
-    mark = mark_of(text(job.get("comment")))
+def own_of(job: Json, cluster: str, owner: str) -> OwnJob | None:
+    """Return a job of ours; None: it is not, by its comment. ``owner`` empty: the service user's."""
+    mark = mark_of(text(job.get("comment")), owner)
     if mark is None or mark.cluster != cluster:
         return None
-    row = row_of(job)
-    return OwnJob(
-        id=row.id,
-        state=row.state,
-        submit=row.submit,
-        start=instant(job.get("start_time")),
-        end=row.end,
-        nodes=row.nodes,
-        planned=expand(",".join(words(job.get("required_nodes")))),
-        name=text(job.get("name")),
-        reason=row.reason,
-        mark=mark,
-    )
+    planned = expand(",".join(words(job.get("required_nodes"))))
+    return with_mark(row_of(job), mark, text(job.get("name")), planned)
 
 
 def detail_of(job: Json) -> Detail:

@@ -9,6 +9,7 @@ from typing import Any
 
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options
+from apps.backends.adapters.slurm.ways import Refused
 from apps.backends.port import LaunchRequest
 
 # One step over all members. bash runs a trap only between two commands, so the step is waited for;
@@ -77,6 +78,17 @@ def environment_of(request: LaunchRequest) -> dict[str, str]:
         "ROLLCALL_MEMBERS": str(len(request.nodes)),
         "ROLLCALL_KEPT_SECONDS": str(request.kept_seconds),
     }
+
+
+def export_of(environment: Mapping[str, str]) -> str:
+    """Return the option by which sbatch hands on an environment that sudo keeps from it.
+
+    :raises Refused: if a value holds a comma: sbatch would read two of it.
+    """
+    for name, value in environment.items():
+        if "," in value:
+            raise Refused(f"{name} holds a comma: {value[:80]}")
+    return "--export=" + ",".join(["ALL", *(f"{n}={v}" for n, v in environment.items())])
 
 
 def account_of(options: Options, tenant: str) -> str:

@@ -49,7 +49,7 @@ class Way(Protocol):
         :raises Refused: if Slurm will not have it.
         """
 
-    def submitted(self, number: str, name: str, cluster: str) -> list[OwnJob]:
+    def submitted(self, number: str, name: str, cluster: str, owner: str) -> list[OwnJob]:
         """Return our jobs of this name; ``number`` is the id that one was given."""
 
     def cancel(self, job: OwnJob) -> None:

@@ -1,0 +1,185 @@
+"""A job runs as the user who submitted it: by sudo for sbatch alone, or by a token signed for them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.labs.slurm.lab import BIN, PATH, Lab
+from tests.slurm.stage import SAVES, Stage, now
+
+# Users that every system has; the first is the service user, the others submit.
+SERVICE, ANA, EVE = "nobody", "games", "daemon"
+SUDO = Path("/usr/bin/sudo")
+SUDOERS = Path("/etc/sudoers.d")
+TREE = (
+    "Parent - 'root'",
+    "Account - 'cv':Description='d':Organization='o':Fairshare=3",
+    "Parent - 'cv'",
+    f"User - '{SERVICE}':DefaultAccount='cv':AdminLevel='Operator':Fairshare=1",
+    f"User - '{ANA}':DefaultAccount='cv':Fairshare=1",
+    f"User - '{EVE}':DefaultAccount='cv':Fairshare=1",
+)
+OPTIONS = {"run_as": "sudo", "account": "cv", "users": {"ana@example.org": ANA, "eve": EVE}}
+
+
+def whose(stage: Stage, uid: str) -> str:
+    """Return user, account and state of an attempt's job."""
+    return stage.lab.run(
+        "squeue", "-h", "-t", "all", f"--name=train.{uid}", "-o", "%u %a %T"
+    )  # fmt: skip
+
+
+def be_nobody(folder: Path) -> None:
+    """Lay Slurm's commands and sudo into a folder, such that all of them are run by ``SERVICE``."""
+    folder.mkdir(exist_ok=True)
+    for name in ("scontrol", "squeue", "sbatch", "scancel", "sacctmgr", "sshare", "sdiag", "sudo"):
+        # What sudo starts is another user already.
+        (folder / name).write_text(
+            "#!/bin/sh\n"
+            f"PATH={PATH}\n"
+            f'[ "$(id -u)" = 0 ] || exec {name} "$@"\n'
+            f'exec setpriv --reuid={SERVICE} --regid=nogroup --clear-groups {name} "$@"\n'
+        )
+        (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def lab(accounting_lab: Lab) -> Lab:
+    if os.geteuid() != 0:
+        pytest.skip("only root can run commands as somebody else, and give them a sudoers rule")
+    if not SUDO.exists():
+        pytest.skip("sudo is absent: make test ONLY=slurm installs it")
+    if f"UserName={EVE}(" not in accounting_lab.run("scontrol", "show", "assoc_mgr", "flags=users"):
+        accounting_lab.accounting.load(TREE, clean=True)
+        accounting_lab.accounting.register()
+    be_nobody(accounting_lab.dir / "as-nobody")
+    return accounting_lab
+
+
+@pytest.fixture
+def rule(lab: Lab) -> Iterator[Path]:
+    """The rule of docs/SLURM.md, and one line more: this slurm.conf is where Slurm would not look."""
+    path = SUDOERS / f"rollcall-test-{uuid4().hex[:8]}"
+    sbatch = lab.dir / "as-nobody" / "sbatch"
+    path.write_text(
+        f"{SERVICE} ALL=({ANA},{EVE}) NOPASSWD: {sbatch}\n"
+        f'Defaults:{SERVICE} env_keep += "SLURM_CONF"\n'
+    )
+    path.chmod(0o440)
+    try:
+        subprocess.run(["/usr/sbin/visudo", "-c", "-q", "-f", str(path)], check=True)
+        yield path
+    finally:
+        path.unlink()
+
+
+@pytest.fixture
+def stage(lab: Lab) -> Stage:
+    return Stage(lab, changes={**OPTIONS, "bin": str(lab.dir / "as-nobody")})
+
+
+def test_it_runs_as_its_user_and_does_all_that_others_do(stage: Stage, rule: Path) -> None:
+    request = stage.gang("gpu1", "gpu2", workload=SAVES, user="ana@example.org")
+
+    running = stage.start(request)
+    again = stage.backend.launch(request, now=now())
+    foreign = stage.look().foreign
+    at = now()
+    stage.backend.demote(request.uid, now=at)
+    stage.backend.ask_to_leave(request.uid, until=at, now=at)
+    seen = stage.until(request.uid, "ended")
+
+    assert running.nodes == ("gpu1", "gpu2")
+    assert again.outcome == "exists"
+    assert foreign is not None
+    assert [one for one in foreign if one.state != "ended"] == []
+    assert whose(stage, request.uid).startswith(f"{ANA} cv ")
+    assert (seen.outcome, seen.checkpoint_at is None) == ("stopped", False)
+
+
+def test_it_is_stopped_and_finds_its_environment(stage: Stage, rule: Path) -> None:
+    out = stage.lab.dir / "jobs" / f"{uuid4().hex}.out"
+    script = (
+        '#!/bin/bash\necho "$(id -un) $ROLLCALL_TENANT $ROLLCALL_UID $ROLLCALL_MEMBERS"; sleep 60\n'
+    )
+    workload = {"script": script, "output": str(out)}
+    request = stage.gang("gpu1", workload=workload, user="eve", tenant="vision/seg")
+    stage.start(request)
+    stage.wait(lambda: out.exists() and out.read_text() != "", "its first words")
+
+    stage.backend.stop(request.uid, now=now())
+
+    assert stage.until(request.uid, "ended").outcome == "stopped"
+    assert out.read_text().strip().split("\n")[0] == f"{EVE} vision/seg {request.uid} 1"
+
+
+def test_without_the_rule_it_is_refused_in_words(stage: Stage) -> None:
+    request = stage.gang("gpu1", user="eve")
+
+    answer = stage.backend.launch(request, now=now())
+
+    assert answer.outcome == "refused"
+    assert f"does not let the service user run sbatch as {EVE}" in answer.detail
+    assert stage.lab.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ("", "submitted by nobody in particular"),
+        ("root", "as whom nothing of Rollcall's ever runs"),
+        ("a b", "cannot be the name of a user there"),
+        ("-u#0", "cannot be the name of a user there"),
+        ("bin", "does not let the service user run sbatch as bin"),
+    ],
+)
+def test_nobody_else_is_run_as(stage: Stage, rule: Path, user: str, words: str) -> None:
+    answer = stage.backend.launch(stage.gang("gpu1", user=user), now=now())
+
+    assert answer.outcome == "refused"
+    assert words in answer.detail
+
+
+def test_a_users_own_job_does_not_pass_for_an_attempt(stage: Stage, rule: Path) -> None:
+    request = stage.gang("gpu1", user="ana@example.org")
+    stage.start(request)
+    (comment,) = stage.lab.run(
+        "squeue", "-h", f"--name=train.{request.uid}", "-o", "%k"
+    ).splitlines()  # fmt: skip
+    forged = f"x\n0|1|{comment}"
+
+    for said in (comment, comment.replace("sig=", "sig=x"), forged):
+        stage.lab.submit(
+            "sleep 600", "--gres=gpu:h100:1", "--account=cv", f"--comment={said}",
+            f"--job-name=a|b\n{said}", user=EVE,
+        )  # fmt: skip
+    seen = stage.look()
+
+    assert [one.uid for one in seen.attempts] == [request.uid]
+    assert stage.attempt(request.uid).nodes == ("gpu1",)
+    assert seen.foreign is not None
+    others = [one.user for one in seen.foreign if one.state != "ended"]
+    assert others == [EVE, EVE, EVE]
+
+
+@pytest.mark.skipif(bool(BIN), reason="the next Slurm's lab has no slurmdbd, so no operators")
+def test_a_token_signed_for_its_user_does_it_too(lab: Lab, rest_lab: Lab) -> None:
+    rest_lab.run("sacctmgr", "-i", "add", "user", ANA, "account=research")
+    rest_lab.run("sacctmgr", "-i", "modify", "user", SERVICE, "set", "adminlevel=Operator")
+    told = rest_lab.rest.options() | {"run_as": "token", "user": SERVICE, "users": {"ana": ANA}}
+    told = {key: value for key, value in told.items() if key != "token"}
+    stage = Stage(rest_lab, changes=told | {"jwt_key": str(rest_lab.rest.key)})
+    request = stage.gang("gpu1", user="ana")
+
+    stage.start(request)
+    whose_it_is = whose(stage, request.uid)
+    stage.backend.stop(request.uid, now=now())
+
+    assert whose_it_is == f"{ANA} research RUNNING"
+    assert stage.until(request.uid, "ended").outcome == "stopped"
