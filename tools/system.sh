@@ -23,6 +23,7 @@ case "$legs" in *\ slurm*)
         mariadbd:mariadb-server sshd:openssh-server slurmrestd:slurmrestd; do
         need "${daemon#*:}" test -x "/usr/sbin/${daemon%:*}"
     done
+    need sudo test -x /usr/bin/sudo
     need slurm-client command -v sbatch
     need slurm-wlm-jwt-plugin has_jwt ;; esac
 [ -n "$missing" ] || exit 0

@@ -68,6 +68,17 @@ def abilities_of(cluster: Cluster) -> list[Ability]:
     return can + [Ability("slash", "ink3", words) for words in told.cannot.values()]
 
 
+def runs_as(cluster: Cluster) -> str:
+    """Return as whom jobs run on a cluster; empty: it knows no users."""
+    try:
+        told = backend_of(cluster).capabilities()
+    except DomainError:
+        return ""
+    if "run_as_user" in told.can:
+        return f"On {cluster} a job runs as the user who submitted it."
+    return told.cannot.get("run_as_user", "")
+
+
 def able_to(cluster: Cluster) -> frozenset[str]:
     """Return what can be done with a cluster, by the port's names; nothing is asked of it."""
     try:

@@ -18,6 +18,7 @@ from apps.common import show
 from apps.common.money import apportion, round_cents, round_half_up, scaled
 from apps.common.time import from_us
 from apps.console import eviction_export, life, marks
+from apps.console.cluster_facts import runs_as
 from apps.console.eviction_rows import countdown_of
 from apps.console.job_facts import JobFacts, job_or_404
 from apps.console.node_lists import node_list
@@ -112,6 +113,7 @@ class JobPage(Page):
             "members_left": max(0, len(members) - MEMBERS_SHOWN),
             "last": last,
             "buttons": self.buttons(),
+            "runs_as": "" if job.foreign_ref else runs_as(job.cluster),
             "waits": bool(waits),
             "countdown": countdown_of(leaving) if leaving is not None else None,
             "evicted": self.facts.eviction_lines("job"),

@@ -12,9 +12,9 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.http import urlencode
 
-from apps.backends.models import Pool
+from apps.backends.models import Cluster, Pool
 from apps.backends.services import add_cluster
-from apps.jobs.models import Job
+from apps.jobs.models import Attempt, Job
 
 AsUser = Callable[[str], Client]
 
@@ -197,6 +197,28 @@ class TestOnSlurm:
         assert job.workload["checkpoint_signal"] == "USR1"
         assert job.workload["cpus_per_member"] == 4
         assert "runtime" not in job.workload
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({}, "Jobs run as the service user, with their team&#x27;s account"),
+            ({"run_as": "sudo"}, "On boreas a job runs as the user who submitted it."),
+        ],
+    )
+    def test_the_page_of_a_job_says_as_whom_it_runs(
+        self, as_user: AsUser, slurm: dict[str, Any], options: dict[str, str], said: str
+    ) -> None:
+        Cluster.objects.filter(name="boreas").update(options=options)
+        client = as_user("bob")
+        client.post("/jobs/new/", slurm)
+        job = Job.objects.get()
+        before = client.get(f"/jobs/{job.pk}/").content.decode()
+
+        Attempt.objects.create(job=job, number=1, created_at=timezone.now())
+        page = client.get(f"/jobs/{job.pk}/").content.decode()
+
+        assert said not in before
+        assert said in page
 
     @pytest.mark.parametrize(
         ("field", "value", "said"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from uuid import uuid4
 
 import pytest
 
+from apps.backends.kinds import preflight
+from apps.backends.port import Finding
 from tests.labs.slurm.lab import BIN, PATH, Lab
 from tests.slurm.stage import SAVES, Stage, now
 
@@ -38,7 +41,17 @@ def whose(stage: Stage, uid: str) -> str:
 def be_nobody(folder: Path) -> None:
     """Lay Slurm's commands and sudo into a folder, such that all of them are run by ``SERVICE``."""
     folder.mkdir(exist_ok=True)
-    for name in ("scontrol", "squeue", "sbatch", "scancel", "sacctmgr", "sshare", "sdiag", "sudo"):
+    for name in (
+        "scontrol",
+        "squeue",
+        "sbatch",
+        "scancel",
+        "sacctmgr",
+        "sshare",
+        "sdiag",
+        "sudo",
+        "id",
+    ):
         # What sudo starts is another user already.
         (folder / name).write_text(
             "#!/bin/sh\n"
@@ -168,8 +181,37 @@ def test_a_users_own_job_does_not_pass_for_an_attempt(stage: Stage, rule: Path) 
     assert others == [EVE, EVE, EVE]
 
 
+def test_the_preflight_says_what_is_missing_and_grants_it(stage: Stage) -> None:
+    def found() -> dict[str, Finding]:
+        return {one.name: one for one in preflight(stage.cluster, now=now())}
+
+    before = found()
+    stage.lab.run("sacctmgr", "-i", "modify", "user", SERVICE, "set", "adminlevel=None")
+    try:
+        plain = found()
+        stage.lab.run(*shlex.split(plain["operator"].command))
+    finally:
+        stage.lab.run("sacctmgr", "-i", "modify", "user", SERVICE, "set", "adminlevel=Operator")
+
+    assert before["run_as"].state == "missing"
+    assert f"{SERVICE} ALL=(%USERS) NOPASSWD: /usr/bin/sbatch" in before["run_as"].command
+    assert (before["operator"].state, plain["operator"].state) == ("ok", "missing")
+    assert found()["operator"].state == "ok"
+
+
+def test_the_preflight_believes_the_rule(stage: Stage, rule: Path) -> None:
+    (told,) = [one for one in preflight(stage.cluster, now=now()) if one.name == "run_as"]
+    rule.write_text(rule.read_text() + f"{SERVICE} ALL=(ALL) NOPASSWD: /bin/ls\n")
+    (more,) = [one for one in preflight(stage.cluster, now=now()) if one.name == "run_as"]
+
+    assert (told.state, told.command) == ("ok", "")
+    assert f"as {ANA}, {EVE}" in told.sentence
+    assert more.state == "warning"
+    assert "/bin/ls" in more.sentence
+
+
 @pytest.mark.skipif(bool(BIN), reason="the next Slurm's lab has no slurmdbd, so no operators")
-def test_a_token_signed_for_its_user_does_it_too(lab: Lab, rest_lab: Lab) -> None:
+def test_a_token_signed_for_its_user_does_it_too(rest_lab: Lab) -> None:
     rest_lab.run("sacctmgr", "-i", "add", "user", ANA, "account=research")
     rest_lab.run("sacctmgr", "-i", "modify", "user", SERVICE, "set", "adminlevel=Operator")
     told = rest_lab.rest.options() | {"run_as": "token", "user": SERVICE, "users": {"ana": ANA}}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from apps.backends.adapters.slurm.options import Options
+from apps.backends.adapters.slurm.runner import Answer
 from apps.backends.adapters.slurm.ways import Refused
+from apps.backends.port import Finding
 
 # As useradd takes it; what sudo would read as an option or a number is none.
 NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
@@ -48,3 +51,44 @@ def without_rule(words: str, owner: str) -> str:
             f"sudo does not let the service user run sbatch as {owner} (see docs/SLURM.md): {words}"
         )
     return words
+
+
+# As sudo -l lists a rule: (users) tags: commands.
+RULE = re.compile(r"^\s*\((?P<users>[^)]*)\)\s+(?P<tags>(?:[A-Z_]+:\s*)*)(?P<commands>.+)$", re.M)
+
+
+def rule(listed: Answer, user: str) -> Finding:
+    """Return whether sudo lets the service user run sbatch as others, and no more than that."""
+    allowed = [
+        (match["users"].strip(), command.strip())
+        for match in RULE.finditer(listed.out)
+        if "NOPASSWD:" in match["tags"]
+        for command in match["commands"].split(",")
+    ]
+    grants = [who for who, command in allowed if command.endswith("/sbatch")]
+    more = [command for _, command in allowed if not command.endswith("/sbatch")]
+    spelled = f"{user} ALL=(%USERS) NOPASSWD: /usr/bin/sbatch"
+    command = f"echo {shlex.quote(spelled)} | EDITOR=tee visudo -f /etc/sudoers.d/rollcall"
+    if more:
+        said = f"sudo lets {user} run {more[0]} too, without a password: sbatch alone is enough."
+        return Finding("run_as", "warning", said, command)
+    if not grants:
+        said = f"sudo does not let {user} run sbatch as others: jobs are refused until it does."
+        return Finding("run_as", "missing", said, command)
+    said = f"sudo lets {user} run sbatch, and nothing else, as {', '.join(grants)[:80]}."
+    return Finding("run_as", "ok", said)
+
+
+def level(user: str, *, accounts: bool, operator: bool) -> Finding:
+    """Return whether the service user may change jobs that run as others."""
+    if operator:
+        return Finding("operator", "ok", f"{user} is an operator: it may stop other users' jobs.")
+    if not accounts:
+        said = (
+            "Slurm keeps no accounting, so there are no operators: nobody but SlurmUser could stop a"
+            " job that runs as its user."
+        )
+        return Finding("operator", "missing", said)
+    said = f"{user} is no operator: it could not stop, ask or demote a job that runs as its user."
+    command = f"sacctmgr -i modify user {shlex.quote(user or 'USER')} set adminlevel=Operator"
+    return Finding("operator", "missing", said, command)

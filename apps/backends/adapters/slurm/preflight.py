@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from time import perf_counter
 
-from apps.backends.adapters.slurm import verdicts
+from apps.backends.adapters.slurm import owners, verdicts
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.preflight_rest import RestPreflight
 from apps.backends.adapters.slurm.runner import Answer, Runner
@@ -75,6 +75,7 @@ class _Preflight:
             found.append(Finding("partition", "warning", error.message))
         found += self._accounting(settings)
         found += self._submission()
+        found += self._owners(settings)
         found += verdicts.manners(settings, self._user, operator=self._operator)
         found += self._cost()
         return found
@@ -94,7 +95,7 @@ class _Preflight:
     def _reach(self) -> list[Finding]:
         version, who, folder = self._runner.read(
             ["scontrol", "--version"],
-            ["/usr/bin/id", "-un"],
+            ["/usr/bin/env", "id", "-un"],
             ["/usr/bin/test", "-w", self._options.directory],
         )
         if version.code:
@@ -146,6 +147,17 @@ class _Preflight:
         return verdicts.accounting(
             self._user, rows, set(accounts.out.split("\n")), accounts_of(self._options)
         )
+
+    def _owners(self, settings: dict[str, str]) -> list[Finding]:
+        """Return whether jobs can run as their users, where they are to."""
+        if self._options.run_as == "service":
+            return []
+        found = []
+        if self._options.run_as == "sudo":
+            # By env, so that it is found where Slurm's commands are not.
+            found.append(owners.rule(self._ask("/usr/bin/env", "sudo", "-n", "-l"), self._user))
+        accounts = settings.get("AccountingStorageType") == SLURMDBD
+        return [*found, owners.level(self._user, accounts=accounts, operator=self._operator)]
 
     def _submission(self) -> list[Finding]:
         """Return whether a job of one GPU would be taken, for each account."""
