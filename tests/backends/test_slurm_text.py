@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.backends.adapters.slurm.look import Look, clock_of, observation
+from apps.backends.adapters.slurm.look import ALIVE, Look, clock_of, observation
 from apps.backends.adapters.slurm.marks import Mark, job_name, mark_of
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import Clock, detail_in, one_each, own_in, seen
@@ -209,7 +209,11 @@ def test_what_was_told_is_not_told_again():
 
     then = told(recorded(), frozenset(first.cursor.split()))
 
-    assert first.cursor == "6:1796206514 7:1796206515"
+    ended = {key for key in first.cursor.split() if not key.startswith(ALIVE)}
+    assert ended == {"6:1796206514", "7:1796206515"}
+    alive = {ALIVE + job.key for job in recorded().own.values()} - {ALIVE + key for key in ended}
+    assert set(first.cursor.split()) == ended | alive
+    assert len(alive) == 2
     assert sorted(one.uid[-1] for one in then.attempts) == ["1", "4"]
     assert then.cursor == first.cursor
 

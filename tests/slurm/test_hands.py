@@ -8,9 +8,11 @@ import pytest
 
 from apps.backends.adapters.slurm import SlurmBackend
 from apps.jobs.models import Job
+from apps.jobs.services import cancel_job
 from apps.scheduling.models import Verdict
 from apps.tenants.models import Tenant
 from tests.slurm.play import Play
+from tests.slurm.stage import now
 
 SHORT = {"script": "#!/bin/bash\nsleep 8\n"}
 
@@ -42,6 +44,34 @@ def test_a_running_job_that_is_held_or_reniced_runs_to_its_end(
     slurm.until_state(job, "SUCCEEDED")
 
     assert [attempt.outcome for attempt in slurm.attempts(job)] == ["succeeded"]
+
+
+def test_a_job_whose_comment_is_overwritten_is_still_the_same_job(
+    slurm: Play, vision: Tenant, by_hand: Callable[..., str]
+) -> None:
+    job = slurm.submit(vision, 2, workload=SHORT)
+    slurm.until_state(job, "RUNNING")
+
+    by_hand("update", "JobId={}", "Comment=mine now")
+    slurm.tick()
+    foreign = slurm.foreign()
+    slurm.until_state(job, "SUCCEEDED")
+
+    assert foreign == {}
+    assert [attempt.outcome for attempt in slurm.attempts(job)] == ["succeeded"]
+
+
+def test_one_that_is_to_go_goes_though_its_comment_is_overwritten(
+    slurm: Play, vision: Tenant, by_hand: Callable[..., str]
+) -> None:
+    job = slurm.submit(vision, 2)
+    slurm.until_state(job, "RUNNING")
+    by_hand("update", "JobId={}", "Comment=")
+
+    cancel_job(job, by=None, now=now())
+    slurm.until_state(job, "CANCELLED")
+
+    assert slurm.lab.jobs() == []
 
 
 @pytest.mark.parametrize("how", ["requeue", "requeuehold"])

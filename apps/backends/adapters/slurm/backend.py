@@ -287,7 +287,7 @@ class SlurmBackend:
         for job in seen.spare:
             self._way.cancel(job)
         for job in seen.own.values():
-            if not job.waits or job.mark.stop or job.mark.left:
+            if not job.waits or job.mark.stop or job.mark.left or job.mark.by_name:
                 continue
             detail = seen.detail(job)
             if seen.is_over(job):

@@ -54,7 +54,7 @@ class Commands:
         settings = config_of(config)
         self.slurm = settings.get("ClusterName", "")
         rows, theirs = with_marks(every, tag, cluster) if tag else (rows_in(every), [])
-        jobs = own_in(own, cluster) + theirs
+        jobs = own_in(own, cluster, rows=rows) + theirs
         asked = [job for job in jobs if not job.runs and job.key not in known]
         details = {}
         if asked:

@@ -22,6 +22,8 @@ from apps.backends.adapters.slurm.ways import Way
 from apps.backends.port import ForeignWork, Observation, SeenAttempt, SeenNode
 from apps.common.time import MICROSECOND, from_us, to_us
 
+# Before the name of a job that was alive: what stands in a cursor without it has ended.
+ALIVE = "+"
 # Two clocks that differ by less are taken for the same: Slurm counts whole seconds.
 SAME_CLOCK_SECONDS = 2
 
@@ -56,9 +58,13 @@ def clock_of(as_of: int, now: datetime) -> Clock:
 
 
 def look(way: Way, cluster: str, known: frozenset[str], *, now: datetime) -> Look:
-    """Ask Slurm for its nodes and jobs; ``known``: the ended jobs that were told before."""
+    """Ask Slurm for its nodes and jobs; ``known``: what the last look told of.
+
+    One whose comment somebody overwrote is ours if it was at the last look.
+    """
     told = way.records(cluster, known)
-    found, spare = one_each(told.own)
+    ours = [job for job in told.own if not job.mark.by_name or {job.key, ALIVE + job.key} & known]
+    found, spare = one_each(ours)
     return Look(
         slurm=way.slurm,
         booted=told.booted,
@@ -108,14 +114,14 @@ def _foreign(look: Look, nodes: list[SeenNode], options: Options) -> list[Foreig
 
 
 def told_by(cursor: str) -> frozenset[str]:
-    """Return the ended jobs that a cursor has told of, by id and submit time."""
+    """Return the jobs that a cursor has told of, by id and submit time."""
     return frozenset(cursor.split())
 
 
 def observation(
     look: Look, known: frozenset[str], options: Options, *, now: datetime, cost_ms: float
 ) -> Observation:
-    """Return what a look showed; the cursor names the ended jobs that Slurm still remembers."""
+    """Return what a look showed; the cursor names our jobs that Slurm remembers, alive or ended."""
     attempts: list[SeenAttempt] = []
     told = []
     for job in look.own.values():
@@ -123,6 +129,8 @@ def observation(
             told.append(job.key)
             if job.key in known:
                 continue
+        else:
+            told.append(ALIVE + job.key)
         attempts.append(seen(job, look.detail(job), look.clock, look.slurm))
     nodes = _nodes(look, options, now)
     return Observation(

@@ -11,6 +11,7 @@ that user, so that nobody's job passes for another's attempt.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from django.core.signing import BadSignature, Signer
 
 PREFIX = "rollcall"
 PART = re.compile(r"([a-z]+)=(\S+)")
+NAMED = re.compile(r"\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -26,7 +28,8 @@ class Mark:
     """What a comment says; instants in microseconds of Rollcall's clock, 0: never.
 
     ``left``: when it exited 75 and Slurm laid it back in line (RequeueExit), ``why``: Slurm's
-    reason for not starting it. ``owner``: the user it runs as, empty: the service user.
+    reason for not starting it. ``owner``: the user it runs as, empty: the service user. ``by_name``:
+    somebody overwrote the comment, and the job is known by its name alone.
     """
 
     cluster: str
@@ -41,6 +44,7 @@ class Mark:
     left: int = 0
     why: str = ""
     owner: str = ""
+    by_name: bool = False
 
     @property
     def per_node(self) -> int:
@@ -100,6 +104,18 @@ def mark_of(comment: str, owner: str = "") -> Mark | None:
         )
     except ValueError:
         return None
+
+
+def mark_by_name(name: str, cluster: str, gpus: Mapping[str, int]) -> Mark | None:
+    """Return what is left to know of a job of the service user's whose comment somebody overwrote.
+
+    ``gpus``: what it holds on each node, by pool. None: by its name it is no attempt's.
+    """
+    found = NAMED.search(name)
+    if found is None or found.end() != len(name) or len(gpus) != 1:
+        return None
+    ((pool, per_node),) = gpus.items()
+    return Mark(cluster=cluster, uid=found[1], at=0, gpus=per_node, pool=pool, by_name=True)
 
 
 def job_name(name: str, uid: str) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.backends.adapters.slurm.marks import Mark, mark_of
+from apps.backends.adapters.slurm.marks import Mark, mark_by_name, mark_of
 from apps.backends.adapters.slurm.text import (
     EVERY,
     WAITING,
     JobRow,
     expand,
     fields_of,
+    gpus_in,
     instant,
     rows_in,
 )
@@ -96,22 +97,28 @@ class Clock:
         return (seconds - self.skew) * MICROSECOND
 
 
-def own_in(text: str, cluster: str, owner: str = "") -> list[OwnJob]:
-    """Return the jobs of a cluster that ``squeue --me -o`` OWN printed, or one of ``owner``'s."""
+def own_in(text: str, cluster: str, owner: str = "", rows: Iterable[JobRow] = ()) -> list[OwnJob]:
+    """Return the jobs of a cluster that ``squeue --me -o`` OWN printed, or one of ``owner``'s.
+
+    ``rows``: everybody's, by which one is known whose comment is not Rollcall's any more.
+    """
+    per_node = {row.id: row.per_node for row in rows}
     found = []
     for line in text.splitlines():
         parts = line.split("|", 9)
-        mark = mark_of(parts[9], owner) if len(parts) == 10 else None
-        if mark is None or mark.cluster != cluster:
+        if len(parts) != 10 or not parts[0].isdigit() or not parts[2].isdigit():
             continue
-        if not parts[0].isdigit() or not parts[2].isdigit():
+        mark = mark_of(parts[9], owner)
+        if mark is None and not owner:
+            mark = mark_by_name(parts[7], cluster, gpus_in(per_node.get(int(parts[0]), "")))
+        if mark is None or mark.cluster != cluster:
             continue
         found.append(
             OwnJob(
                 id=int(parts[0]),
                 state=parts[1],
                 submit=int(parts[2]),
-                start=instant(parts[3]),
+                start=None if parts[1] in WAITING else instant(parts[3]),
                 end=instant(parts[4]),
                 nodes=expand(parts[5]),
                 planned=expand(parts[6]),

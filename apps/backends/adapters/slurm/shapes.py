@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from apps.backends.adapters.slurm.marks import mark_of
+from apps.backends.adapters.slurm.marks import mark_by_name, mark_of
 from apps.backends.adapters.slurm.own import ACTIVE, Detail, OwnJob, with_mark
 from apps.backends.adapters.slurm.text import (
     WAITING,
@@ -144,11 +144,13 @@ def row_of(job: Json) -> JobRow:
 
 def own_of(job: Json, cluster: str, owner: str) -> OwnJob | None:
     """Return a job of ours; None: it is not, by its comment. ``owner`` empty: the service user's."""
+    row, name = row_of(job), text(job.get("name"))
     mark = mark_of(text(job.get("comment")), owner)
+    if mark is None and not owner:
+        mark = mark_by_name(name, cluster, gpus_in(row.per_node))
     if mark is None or mark.cluster != cluster:
         return None
-    planned = expand(",".join(words(job.get("required_nodes"))))
-    return with_mark(row_of(job), mark, text(job.get("name")), planned)
+    return with_mark(row, mark, name, expand(",".join(words(job.get("required_nodes")))))
 
 
 def detail_of(job: Json) -> Detail:
