@@ -25,6 +25,7 @@ from apps.backends.models import Cluster, Pool
 from apps.backends.port import NO_LIMIT, BackendError, KeepsAccounts, SeenAccount
 from apps.common.errors import Conflict, DomainError, Invalid
 from apps.common.text import clean_text
+from apps.quotas.account_tenants import nest, tenants_of
 from apps.quotas.models import Account, AccountsLook, AccountValue, Quota, What
 from apps.quotas.services import set_quota
 from apps.tenants.models import Tenant
@@ -87,7 +88,9 @@ def keep(cluster: Cluster, backend: KeepsAccounts, *, now: datetime) -> None:
 
     :raises BackendError: if the accounts cannot be read, or went away meanwhile.
     """
-    take_in(cluster, backend.accounts(now=now), now=now)
+    seen = backend.accounts(now=now)
+    nest(cluster, {one.name: one.parent for one in seen}, now=now)
+    take_in(cluster, seen, now=now)
     if write_wanted(cluster, backend, now=now):
         take_in(cluster, backend.accounts(now=now), now=now)
         for value in _waiting(cluster).filter(written_at=now):
@@ -110,7 +113,8 @@ class _Ours:
     def adopted(self, account: Account) -> bool:
         """Return whether its tenant was made for it: it follows the account until changed here."""
         tenant = account.tenant
-        return tenant is not None and tenant.path == f"{self.cluster.name}/{account.name}"
+        below = f"{self.cluster.name}/"
+        return tenant is not None and tenant.name == account.name and tenant.path.startswith(below)
 
     def guarantee(self, tenant: Tenant, pool: int | None) -> int:
         """Return what a tenant is promised in a pool."""
@@ -123,27 +127,6 @@ class _Ours:
         most = [quotas[pool.pk].ceiling if pool.pk in quotas else None for pool in self.pools]
         known = [one for one in most if one is not None]
         return sum(known) if known and len(known) == len(most) else None
-
-
-def tenants_of(cluster: Cluster, names: Iterable[str]) -> dict[str, Tenant | None]:
-    """Return whose each account is: by the cluster's options, else the tenant made for its work.
-
-    None: nobody's yet, or more than one tenant's, so that no weight of one is its shares.
-    """
-    mapped: dict[str, list[str]] = defaultdict(list)
-    for path, account in (cluster.options.get("accounts") or {}).items():
-        mapped[str(account).lower()].append(path)
-    paths: dict[str, str] = {}
-    for name in names:
-        said = mapped.get(name.lower(), [f"{cluster.name}/{name}"])
-        if len(said) == 1:
-            paths[name] = said[0]
-    # Nobody changes a weight between our reading it and following the cluster's.
-    rows = Tenant.objects.select_for_update(no_key=True).filter(
-        path__in=set(paths.values()), archived_at__isnull=True
-    )
-    found = {tenant.path: tenant for tenant in rows}
-    return {name: found.get(path) for name, path in paths.items()}
 
 
 def _ours(cluster: Cluster, names: Sequence[str]) -> _Ours:

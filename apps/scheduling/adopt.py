@@ -15,14 +15,13 @@ from apps.jobs.models import Attempt, Job, Member, Move
 from apps.jobs.moves import Change, move_each
 from apps.jobs.states import HOLDING, WAITING, JobState, Outcome
 from apps.queues.services import default_class, queues_for
+from apps.quotas.account_tenants import make_path, paths_of
 from apps.tenants.models import Tenant
-from apps.tenants.services import create_tenant
 
 # Each run of foreign work has the same uid at every look.
 NAMES = UUID("5f7c1f0e-8d0b-4d5e-9a55-0d6a3f6f2b11")
 # Why the cluster itself does not consider a job; ours does not then, either.
 NOT_CONSIDERED = ("JobHeld", "Dependency", "BeginTime", "DependencyNeverSatisfied")
-NOBODY = "no account"
 READ = (
     "foreign_ref", "state", "attempt_number", "size", "min_size", "gpus_per_member",
     "limit_seconds", "held_at", "held_reason", "workload",
@@ -41,25 +40,14 @@ def tenants_of(cluster: Cluster, accounts: Iterable[str], *, now: datetime) -> d
     """
     mapped = cluster.options.get("accounts") or {}
     path_of = {account: path for path, account in mapped.items()}
-    wanted = {a: path_of.get(a) or f"{cluster.name}/{a or NOBODY}" for a in accounts}
-    rows = Tenant.objects.filter(path__in={*wanted.values(), cluster.name})
-    found = {tenant.path: tenant for tenant in rows}
+    wanted = {account: path_of.get(account, "") for account in accounts}
+    wanted |= paths_of(cluster, [account for account, path in wanted.items() if not path])
+    found = {row.path: row for row in Tenant.objects.filter(path__in=set(wanted.values()))}
     for path in sorted(set(wanted.values()) - found.keys()):
-        _make(path, found, reason=f"an account on {cluster.name}", now=now)
+        found[path] = make_path(path, reason=f"an account on {cluster.name}", now=now)
     tenants = {account: found[path] for account, path in wanted.items()}
     queues_for({(tenant.pk, cluster.pk) for tenant in tenants.values()})
     return tenants
-
-
-def _make(path: str, found: dict[str, Tenant], *, reason: str, now: datetime) -> None:
-    parent: Tenant | None = None
-    at = ""
-    for name in path.split("/"):
-        at = f"{at}/{name}" if at else name
-        if at not in found:
-            known = Tenant.objects.filter(path=at).first()
-            found[at] = known or create_tenant(name, parent=parent, now=now, reason=reason)
-        parent = found[at]
 
 
 class Adoption:

@@ -13,7 +13,8 @@ from apps.audit.models import Entry
 from apps.backends.models import Cluster, Grade, Pool
 from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
 from apps.common.errors import Conflict
-from apps.quotas.accounts import keep, keep_accounts, settle_account, shares_for, tenants_of
+from apps.quotas.account_tenants import tenants_of
+from apps.quotas.accounts import keep, keep_accounts, settle_account, shares_for
 from apps.quotas.models import Account, AccountsLook, AccountValue, Quota
 from apps.quotas.services import set_quota
 from apps.tenants.models import Tenant

@@ -142,8 +142,8 @@ def test_a_ceiling_and_a_weight_are_read_back(boreas: Cluster, lab: Lab, root: U
     client.default_format = "json"
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret_of(root)}")
     asked = {"guarantee": 8, "ceiling": 24, "weight": None, "reason": "paid for"}
-    quota = client.put(f"/api/v1/tenants/boreas/cv/quotas/boreas/{pool.name}", asked)
-    weight = client.put("/api/v1/tenants/boreas/cv/weight", {"weight": 45, "reason": "grew"})
+    quota = client.put(f"/api/v1/tenants/boreas/org/cv/quotas/boreas/{pool.name}", asked)
+    weight = client.put("/api/v1/tenants/boreas/org/cv/weight", {"weight": 45, "reason": "grew"})
     assert (quota.status_code, weight.status_code) == (200, 200)
 
     assert keep_accounts(boreas, now=now())
@@ -154,7 +154,7 @@ def test_a_ceiling_and_a_weight_are_read_back(boreas: Cluster, lab: Lab, root: U
     assert keep_accounts(boreas, now=now())
     told = client.get("/api/v1/clusters/boreas/accounts").json()
     (cv,) = [one for one in told["accounts"] if one["name"] == "cv"]
-    assert (told["trouble"], cv["state"], cv["tenant"]) == ("", "in_step", "boreas/cv")
+    assert (told["trouble"], cv["state"], cv["tenant"]) == ("", "in_step", "boreas/org/cv")
     assert [(one["theirs"], one["ours"], one["state"]) for one in cv["values"]] == [
         (45, 45, "in_step"), (24, 24, "in_step"), (8, 8, "in_step"),
     ]  # fmt: skip
@@ -163,7 +163,7 @@ def test_a_ceiling_and_a_weight_are_read_back(boreas: Cluster, lab: Lab, root: U
 
 
 def test_somebodys_edit_is_drift_and_is_left_alone(boreas: Cluster, lab: Lab, root: User) -> None:
-    weigh("boreas/cv", 45, root)
+    weigh("boreas/org/cv", 45, root)
     keep_accounts(boreas, now=now())
     lab.run("sacctmgr", "-i", "modify", "account", "name=cv", "set", "fairshare=5")
     at = now()
@@ -206,7 +206,7 @@ def test_a_guarantee_is_noted_behind_any_description(lab: Lab, before: str) -> N
 def test_a_note_that_somebody_edits_or_deletes_is_drift(
     boreas: Cluster, lab: Lab, root: User
 ) -> None:
-    cv, pool = Tenant.objects.get(path="boreas/cv"), Pool.objects.get()
+    cv, pool = Tenant.objects.get(path="boreas/org/cv"), Pool.objects.get()
     how: dict[str, Any] = {"ceiling": 8, "weight": None, "by": root, "now": now(), "reason": "paid"}
     set_quota(cv, pool, guarantee=8, **how)
     keep_accounts(boreas, now=now())
@@ -244,7 +244,7 @@ def test_in_other_grades_nothing_is_written(
     Cluster.objects.update(grade=grade)
     boreas.refresh_from_db()
     before = all_of_it()
-    weigh("boreas/cv", 45, root)
+    weigh("boreas/org/cv", 45, root)
 
     assert keep_accounts(boreas, now=now())
 
@@ -255,7 +255,7 @@ def test_in_other_grades_nothing_is_written(
 
 
 def test_without_slurmdbd_it_says_so_and_ticks_go_on(boreas: Cluster, lab: Lab, root: User) -> None:
-    weigh("boreas/cv", 45, root)
+    weigh("boreas/org/cv", 45, root)
     Cluster.objects.update(not_before=None)
     with lab.accounting.away():
         assert keep_accounts(boreas, now=now())
