@@ -9,6 +9,7 @@ from rest_framework import serializers
 from apps.accounts.models import User
 from apps.jobs.models import Job
 from apps.jobs.states import WAITING, JobState
+from apps.scheduling.own_lines import on_cluster
 from apps.scheduling.selectors import explain
 
 
@@ -63,12 +64,36 @@ class WhyShown(serializers.Serializer[Any]):
     standings = SiblingShown(many=True)
 
 
+class TermBesideShown(serializers.Serializer[Any]):
+    name = serializers.CharField(
+        help_text="As in terms; job_size, association, site: theirs alone."
+    )
+    ours = serializers.FloatField(allow_null=True)
+    theirs = serializers.FloatField()
+    difference = serializers.FloatField(allow_null=True, help_text="ours - theirs.")
+
+
+class OnClusterShown(serializers.Serializer[Any]):
+    """What the cluster's own scheduler has of a job that waits there; asked once a minute."""
+
+    read_at = serializers.DateTimeField(allow_null=True)
+    trouble = serializers.CharField(help_text="Why it could not be asked since; empty: it could.")
+    no_terms = serializers.CharField(help_text="Why it told no priority; empty: it did.")
+    priority = TermBesideShown(allow_null=True)
+    terms = TermBesideShown(many=True)
+    planned_at = serializers.DateTimeField(allow_null=True, help_text="When it would start it.")
+    planned_nodes = serializers.CharField(help_text="Where, as the cluster spells it.")
+
+
 class ExplainShown(serializers.Serializer[Any]):
     """A job's state, and why it waits if it does."""
 
     job = serializers.IntegerField()
     state = serializers.ChoiceField(choices=JobState.choices)
     why = WhyShown(allow_null=True, help_text="null: it does not wait, or no tick saw it yet.")
+    on_cluster = OnClusterShown(
+        allow_null=True, help_text="null: it does not wait there, or the cluster does not tell."
+    )
 
 
 FACTS = ("tenant", "for", "for_id", "jobs", "until", "most", "domain", "who", "since", "what")
@@ -79,4 +104,6 @@ def why_of(job: Job, user: User) -> dict[str, Any]:
     why = explain(job, user) if job.state in WAITING else None
     if why is not None:
         why["facts"] = {name: why[name] for name in FACTS if name in why}
-    return {"job": job.pk, "state": job.state, "why": why}
+    terms = why["terms"] if why is not None else ()
+    theirs = on_cluster(job, terms, why["priority"] if why is not None else None)
+    return {"job": job.pk, "state": job.state, "why": why, "on_cluster": theirs}

@@ -100,6 +100,21 @@ class Cluster(models.Model):
         return self.clock_now or timezone.now()
 
 
+class LineLook(models.Model):
+    """What a cluster's own scheduler had of each job that waits there, when it was last asked."""
+
+    cluster = models.OneToOneField(Cluster, models.CASCADE, related_name="line_look")
+    tried_at = models.DateTimeField(null=True, blank=True, help_text="In wall time, as read_at.")
+    read_at = models.DateTimeField(null=True, blank=True)
+    trouble = models.TextField(blank=True, help_text="Why the last try failed; empty: it did not.")
+    no_terms = models.TextField(blank=True, help_text="Why it tells no priority; empty: it does.")
+    # By ref: terms, and starts_us and nodes where a start is planned.
+    places = models.JSONField(default=dict)
+
+    def __str__(self) -> str:
+        return f"line of {self.cluster}"
+
+
 class Pool(models.Model):
     """The GPUs of one kind on one cluster, counted in the pool's own unit."""
 

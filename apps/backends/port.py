@@ -94,6 +94,29 @@ class ForeignWork:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnPlace:
+    """What a cluster's own scheduler has of a job that waits there.
+
+    ``ref`` is a job's ``ForeignWork.ref``, or what a launch of ours was called. ``terms`` are those of
+    its priority by our names for them, with ``priority``; empty: it has none. ``planned_nodes`` is a
+    list as the cluster spells it.
+    """
+
+    ref: str
+    terms: Mapping[str, float] = field(default_factory=dict)
+    planned_at: datetime | None = None
+    planned_nodes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLine:
+    """All that waits on a cluster; ``no_terms`` says why no priority is told, if none is."""
+
+    places: Sequence[OwnPlace]
+    no_terms: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """All a look showed; ``attempts`` are those alive and those ended since the cursor.
 
@@ -265,6 +288,13 @@ class Remembers(Protocol):
 
     def history(self, since: datetime, until: datetime, *, now: datetime) -> History:
         """Return every run that is over by now and ran, if only for a moment, within a range."""
+
+
+class TellsLine(Protocol):
+    """What a cluster offers too that can do *line*."""
+
+    def line(self, *, now: datetime) -> OwnLine:
+        """Return the jobs that wait on the cluster, as its own scheduler sees them."""
 
 
 class KeepsAccounts(Protocol):

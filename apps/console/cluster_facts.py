@@ -38,6 +38,7 @@ ABLE = {
     "demote": "let a job run on below all others",
     "shrink": "take members from a running gang",
     "history": "fetch finished jobs from its accounting",
+    "line": "tell its own priorities and planned starts",
     "accounts": "read accounts, shares and limits, and write them",
     "run_as_user": "run each job as the user who submitted it",
 }

@@ -23,6 +23,7 @@ from apps.jobs.eviction_words import asked, happened, what_it_cost
 from apps.jobs.models import Attempt, Eviction, Job, Move
 from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome
 from apps.ledger.selectors import JobCost, Prices, job_cost
+from apps.scheduling.own_lines import OnCluster, on_cluster
 from apps.scheduling.selectors import explain
 
 NO_START = {
@@ -108,6 +109,14 @@ class JobFacts:
             return None
         why = explain(self.job, self.viewer.user, show.iso if self.machine else self.when)
         return None if why is None or self.is_outdated(why) else why
+
+    @cached_property
+    def on_cluster(self) -> OnCluster | None:
+        """Return what its cluster's own scheduler has of it; None: nothing is told of that."""
+        why = self.why
+        if why is None:
+            return on_cluster(self.job, (), None)
+        return on_cluster(self.job, why["terms"], float(why["priority"]))
 
     def is_outdated(self, why: Mapping[str, Any]) -> bool:
         """Return whether it was held or released after the tick whose word this is."""

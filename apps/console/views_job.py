@@ -18,6 +18,7 @@ from apps.common import show
 from apps.common.money import apportion, round_cents, round_half_up, scaled
 from apps.common.time import from_us
 from apps.console import eviction_export, life, marks
+from apps.console.beside import Beside, beside_of
 from apps.console.cluster_facts import runs_as
 from apps.console.eviction_rows import countdown_of
 from apps.console.job_facts import JobFacts, job_or_404
@@ -88,6 +89,7 @@ class JobPage(Page):
         leaving = self.facts.leaving
         last = self.facts.last
         members = self.members(last)
+        terms = self.terms()
         return {
             "job": job,
             "badge": marks.badge(job),
@@ -105,7 +107,8 @@ class JobPage(Page):
             "json_url": reverse("console:job-json", args=[job.pk]),
             "waterfall_url": reverse("console:job-waterfall", args=[job.pk]),
             "zone": self.facts.at.astimezone(show.zone()).tzname(),
-            "terms": self.terms(),
+            "terms": terms,
+            "beside": self.beside(terms),
             "standings": self.standings(),
             "events": teller.lines(self.facts.moves),
             "attempts": [self.attempt_row(a, members) for a in reversed(self.facts.attempts)],
@@ -173,9 +176,16 @@ class JobPage(Page):
             "rows": [
                 {**line, "shown": show.whole(n)} for line, n in zip(lines, shown, strict=True)
             ],
+            "whole": {line["name"]: n for line, n in zip(lines, shown, strict=True)}
+            | {"priority": round_half_up(Fraction(priority))},
             "priority": show.whole(priority),
             "bar": marks.term_bar(row, marks.term_scale([row])),
         }
+
+    def beside(self, terms: Mapping[str, Any] | None) -> Beside | None:
+        """Return what its cluster counts for it beside these terms; None: it tells nothing."""
+        told = self.facts.on_cluster
+        return None if told is None else beside_of(told, terms["whole"] if terms else {})
 
     def ahead(self) -> list[dict[str, Any]]:
         """Return who goes before it; a link only to what the reader sees."""

@@ -1,4 +1,4 @@
-"""The tasks of Celery: accounts of clusters are read about once a minute, apart from their ticks."""
+"""The tasks of Celery: what clusters say of accounts and of their own lines is read once a minute."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from celery import shared_task
 from django.utils import timezone
 
+from apps.backends.lines import look_at_line
 from apps.backends.models import Cluster
 from apps.quotas import accounts
 
@@ -22,7 +23,8 @@ def keep_all_accounts(**_: Any) -> None:
 
 @shared_task(ignore_result=True)
 def keep_cluster_accounts(*, cluster_id: int, **_: Any) -> None:
-    """Read the accounts of one cluster, and write what is wanted of them."""
+    """Read the line and the accounts of one cluster, and write what is wanted of its accounts."""
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is not None:
+        look_at_line(cluster, now=timezone.now())
         accounts.keep_accounts(cluster, now=timezone.now())

@@ -25,6 +25,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from apps.backends.adapters.slurm.sprio import COLUMNS, terms_in
 from apps.backends.models import Grade
 from apps.common.time import MICROSECOND, to_us
 from apps.engine.cycle import schedule
@@ -54,7 +55,7 @@ CONF = (
     f"PriorityWeightPartition={WEIGHTS.queue}",
     f"PriorityWeightQOS={WEIGHTS.class_}",
 )
-SPRIO = {"age": "%A", "fair_share": "%F", "size": "%T", "queue": "%P", "class": "%Q", "nice": "%N"}
+SAME = ("age", "fair_share", "size", "queue", "class", "nice")
 FACTORS = {"age": "%a", "fair_share": "%f", "queue": "%p", "class": "%q"}
 WEIGHT = {name: getattr(WEIGHTS, "class_" if name == "class" else name) for name in FACTORS}
 
@@ -118,11 +119,11 @@ def _compare(lab: Lab, tree: Tree, asked: dict[int, Asked]) -> int:
     ran, theirs = _sprio(lab)
     snapshot, policy = _seen(lab, tree, asked, now=ran)
     ours = schedule(snapshot, policy).verdicts
-    rows = [theirs[str(number)] for number in snapshot.pending.id.tolist()]
+    rows = [theirs[number] for number in snapshot.pending.id.tolist()]
     assert len(rows) == len(theirs) == JOBS
-    for name in SPRIO:
+    for name in SAME:
         said = np.array([row[name] for row in rows])
-        term = ours.terms[:, TERMS.index(name)] * (-1 if name == "nice" else 1)
+        term = ours.terms[:, TERMS.index(name)]
         assert np.abs(term - said).max() <= 0.5 + 1e-6, name
     for name, weight in WEIGHT.items():
         said = np.array([row[f"{name} factor"] for row in rows])
@@ -172,17 +173,16 @@ def _last_run(lab: Lab) -> int:
     return int(at)
 
 
-def _sprio(lab: Lab) -> tuple[int, dict[str, dict[str, float]]]:
+def _sprio(lab: Lab) -> tuple[int, dict[int, dict[str, float]]]:
     """Return the instant that the ages count to, and by job what sprio prints."""
     started = lab.conf.stat().st_mtime
     lab.wait(lambda: started < _last_run(lab) > time.time() - 50, "priorities that are new")
     ran = _last_run(lab)
-    columns = ["%i", "%Y", *SPRIO.values(), *FACTORS.values()]
-    names = ["priority", *SPRIO, *(f"{name} factor" for name in FACTORS)]
-    rows = {}
-    for line in lab.run("sprio", "-h", "-o", "|".join(columns)).splitlines():
-        number, *cells = (cell.strip().removeprefix("gres/gpu=") for cell in line.split("|"))
-        rows[number] = dict(zip(names, map(float, cells), strict=True))
+    rows = terms_in(lab.run("sprio", "-h", "-o", COLUMNS))
+    names = [f"{name} factor" for name in FACTORS]
+    for line in lab.run("sprio", "-h", "-o", "|".join(["%i", *FACTORS.values()])).splitlines():
+        number, *cells = line.split("|")
+        rows[int(number)] |= dict(zip(names, map(float, cells), strict=True))
     assert _last_run(lab) == ran
     return ran, rows
 

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from apps.backends.adapters.slurm import accounts as slurm_accounts
+from apps.backends.adapters.slurm import line as slurm_line
 from apps.backends.adapters.slurm import workload as workloads
 from apps.backends.adapters.slurm.commands import Commands
 from apps.backends.adapters.slurm.history import Ground, ground, read_history
@@ -29,6 +30,7 @@ from apps.backends.port import (
     LaunchRequest,
     LaunchResult,
     Observation,
+    OwnLine,
     Sample,
     SeenAccount,
 )
@@ -48,6 +50,7 @@ CAN = frozenset(
         "history",
         "accounts",
         "run_as_user",
+        "line",
     }
 )
 CANNOT = {
@@ -206,6 +209,10 @@ class SlurmBackend:
         if self._ground is None:
             self._ground = ground(self._runner, now)
         return read_history(self._runner, self._ground, since, until, self._options.partition)
+
+    def line(self, *, now: datetime) -> OwnLine:
+        """Return what Slurm counts and plans for each job that waits in it."""
+        return slurm_line.read(self._runner, now=now)
 
     def accounts(self, *, now: datetime) -> Sequence[SeenAccount]:
         """Return Slurm's accounts with their shares, limits and fair share."""

@@ -22,6 +22,12 @@ def foreign_in(
     return [work for work in found if work is not None]
 
 
+def ref_of(slurm: str, label: str, submit: int) -> str:
+    """Return what names a job for good: of an array's rest not which tasks are left."""
+    array, bracket, _ = label.partition("[")
+    return f"{slurm}:{array}{bracket}:{submit}"
+
+
 def _work(row: JobRow, pools: Collection[str], slurm: str, clock: Clock) -> ForeignWork | None:
     pool, gpus = _asked(row, pools)
     state = "waiting" if row.state in WAITING else "running" if row.state in ACTIVE else "ended"
@@ -30,9 +36,8 @@ def _work(row: JobRow, pools: Collection[str], slurm: str, clock: Clock) -> Fore
     ran = row.start is not None and len(row.nodes) > 0
     start = clock.us(row.start) if ran and row.start is not None else None
     end = None if state != "ended" or row.end is None else clock.us(row.end)
-    array, bracket, _ = row.label.partition("[")
     return ForeignWork(
-        ref=f"{slurm}:{array}{bracket}:{row.submit}",
+        ref=ref_of(slurm, row.label, row.submit),
         name=f"Slurm job {row.label}"[:200],
         state=state,
         account=row.account,

@@ -39,15 +39,20 @@ CANNOT_SIGNAL_ALONE = (
 CANNOT_HISTORY = (
     "What Slurm has forgotten is told by sacct: name a login node, or the folder of its commands."
 )
+CANNOT_LINE = (
+    "slurmrestd does not tell the terms of Slurm's priority: name a login node, or the folder of its"
+    " commands, and they are read by sprio."
+)
 
 
 def rest_cannot(options: Options) -> dict[str, str]:
     """Return what the way by REST cannot; nothing is asked for it."""
     if options.way != "rest" or options.commands:
         return {}
+    cannot = {"history": CANNOT_HISTORY, "line": CANNOT_LINE}
     if VERSIONS.get(options.url, 0) >= SIGNALS_ALONE:
-        return {"history": CANNOT_HISTORY}
-    return {"history": CANNOT_HISTORY, "signal_alone": CANNOT_SIGNAL_ALONE}
+        return cannot
+    return cannot | {"signal_alone": CANNOT_SIGNAL_ALONE}
 
 
 def submission(
