@@ -258,4 +258,4 @@ class TestExplain:
 
         told = call(bob).get(f"/api/v1/jobs/{job.pk}/explain").json()
 
-        assert told == {"job": job.pk, "state": "ADMITTED", "why": None}
+        assert told == {"job": job.pk, "state": "ADMITTED", "why": None, "on_cluster": None}

@@ -15,6 +15,8 @@ from apps.backends.models import Cluster, LineLook
 from apps.backends.port import BackendError
 from apps.backends.services import add_cluster
 from apps.common.time import from_us, to_us
+from apps.quotas.models import AccountsLook
+from apps.quotas.tasks import keep_cluster_accounts
 from tests.factories import NOW
 
 AT = to_us(NOW) // 1_000_000
@@ -160,3 +162,10 @@ def test_a_simulated_cluster_has_no_line_of_its_own(db: None) -> None:
     assert not look_at_line(cluster, now=NOW)
 
     assert line_look_of(cluster.pk) is None
+
+
+def test_it_is_read_with_the_accounts_and_fails_apart_from_them(boreas: Cluster) -> None:
+    keep_cluster_accounts(cluster_id=boreas.pk)
+
+    assert kept(boreas).trouble == ""
+    assert AccountsLook.objects.get().trouble.startswith("This Slurm keeps no accounts")
