@@ -24,6 +24,8 @@ APART = timedelta(seconds=30)
 # Of more the first are kept, in the cluster's own order: a row of the database has an end.
 MOST_PLACES = 20_000
 LONGEST = 500
+# A database reads all of it for each key.
+FEW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,11 @@ def _entry(place: OwnPlace) -> dict[str, Any]:
 
 
 def places_of(look: LineLook, refs: Iterable[str]) -> dict[str, Place]:
-    """Return what was told of jobs, by ref; one query, which reads no other job's."""
+    """Return what was told of jobs, by ref; one query, which for few jobs reads no other's."""
     names = list(refs)
+    if len(names) > FEW:
+        every = LineLook.objects.values_list("places", flat=True).filter(pk=look.pk).first() or {}
+        return {ref: _place(every[ref]) for ref in names if ref in every}
     if not names:
         return {}
     keys = [KeyTransform(ref, "places") for ref in names]
@@ -100,6 +105,12 @@ def _place(entry: Mapping[str, Any]) -> Place:
         planned_at=None if at is None else from_us(at),
         planned_nodes=entry.get("nodes", ""),
     )
+
+
+def looks_at_lines(clusters: Iterable[Cluster]) -> list[LineLook]:
+    """Return the newest looks at the lines of clusters that told anything, without what they told."""
+    rows = LineLook.objects.filter(cluster__in=list(clusters), read_at__isnull=False)
+    return list(rows.defer("places").order_by("cluster_id"))
 
 
 def line_look_of(cluster_id: int) -> LineLook | None:

@@ -49,10 +49,14 @@ class Beside:
     rows: tuple[BesideRow, ...]
     total: BesideRow | None
     answer: str
+    plan: str
 
 
-def beside_of(told: OnCluster, ours: Mapping[str, int]) -> Beside:
-    """Return what a cluster says of a job; ``ours``: our terms as whole as the page shows them."""
+def beside_of(told: OnCluster, ours: Mapping[str, int], plan: str) -> Beside:
+    """Return what a cluster says of a job.
+
+    ``ours``: our terms as whole as the page shows them; ``plan``: when it is to start, in words.
+    """
     rows = [
         _row(term, ours)
         for term in told.terms
@@ -62,7 +66,8 @@ def beside_of(told: OnCluster, ours: Mapping[str, int]) -> Beside:
     why = told.no_terms
     if told.read_at is None and not told.trouble:
         why = "It is read within a minute."
-    return Beside(told.read_at, told.trouble, why, tuple(rows), total, _answer(rows, total))
+    answer = _answer(rows, total)
+    return Beside(told.read_at, told.trouble, why, tuple(rows), total, answer, plan)
 
 
 def _row(term: TermBeside, ours: Mapping[str, int]) -> BesideRow:

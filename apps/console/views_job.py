@@ -14,6 +14,7 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from apps.backends.lines import Place
 from apps.common import show
 from apps.common.money import apportion, round_cents, round_half_up, scaled
 from apps.common.time import from_us
@@ -25,6 +26,7 @@ from apps.console.job_facts import JobFacts, job_or_404
 from apps.console.node_lists import node_list
 from apps.console.pages import Crumb, Export, Foot, Page, PageInfo
 from apps.console.people import viewer_of
+from apps.console.plans import plan_words
 from apps.console.scope import Scope
 from apps.console.stamps import stamp_of
 from apps.console.story import Teller
@@ -33,6 +35,7 @@ from apps.jobs.selectors import may_cancel, may_hold
 from apps.jobs.states import TERMINAL, Outcome
 from apps.ledger.models import Interval, IntervalKind
 from apps.ledger.selectors import Prices, observed_until
+from apps.scheduling.selectors import verdict_of
 
 MEMBERS_SHOWN = 64
 TERM_LABELS = {
@@ -185,7 +188,13 @@ class JobPage(Page):
     def beside(self, terms: Mapping[str, Any] | None) -> Beside | None:
         """Return what its cluster counts for it beside these terms; None: it tells nothing."""
         told = self.facts.on_cluster
-        return None if told is None else beside_of(told, terms["whole"] if terms else {})
+        if told is None:
+            return None
+        place = Place({}, told.planned_at, told.planned_nodes)
+        job = self.facts.job
+        verdict = verdict_of(job) if self.facts.why is not None else None
+        plan = plan_words(job.cluster.get_kind_display(), place, verdict, now=self.facts.at)
+        return beside_of(told, terms["whole"] if terms else {}, plan)
 
     def ahead(self) -> list[dict[str, Any]]:
         """Return who goes before it; a link only to what the reader sees."""

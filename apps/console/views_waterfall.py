@@ -34,6 +34,7 @@ from apps.console.gangs import (
 from apps.console.money_seen import sees_money
 from apps.console.pages import Crumb, Export, Page
 from apps.console.people import Told
+from apps.console.plans import Plans, plans_of
 from apps.console.ranges import RELATIVE, WORDS, Span
 from apps.console.scope import Option, Segment
 from apps.console.views_stories import may_play
@@ -200,6 +201,7 @@ class WaterfallPage(Page):
             "rows": rows,
             "left": self.sum_row(left) if left else None,
             "left_count": len(left),
+            "plans": self.plans(),
             "others": self.figures(self.others) if self.others.gpu_hours else None,
             "total": self.figures(self.total),
             "count": len(self.waits),
@@ -253,6 +255,12 @@ class WaterfallPage(Page):
             "waiting_more": len(waiting) - 1,
             "waiting_rate": self.rate_words(now),
         }
+
+    def plans(self) -> list[Plans]:
+        """Return what clusters plan themselves for jobs that the reader may see."""
+        pools = [pool.pk for pool in self.scope.pools]
+        tenants = None if self.tenants is None else [tenant.pk for tenant in self.tenants]
+        return plans_of(self.scope.clusters, pools, self.viewer, tenants, now=self.now)
 
     def rate_words(self, wait: GangWait | None) -> str:
         if wait is None or not self.money:

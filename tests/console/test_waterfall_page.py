@@ -205,7 +205,7 @@ def test_without_a_price_gpu_time_is_shown_and_never_a_zero(world, make_job, as_
 def test_the_page_asks_few_questions(gangs, as_user, django_assert_max_num_queries, who, drawn):
     client = as_user(who)
 
-    with django_assert_max_num_queries(15):
+    with django_assert_max_num_queries(16):
         page = client.get(f"/waterfall/?job={gangs[drawn].pk}")
 
     assert page.context["drawn"].job == gangs[drawn]

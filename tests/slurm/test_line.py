@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from django.test import Client
 from rest_framework.test import APIClient
 
 from apps.accounts.models import User
@@ -13,8 +14,10 @@ from apps.backends.lines import line_look_of, look_at_line, places_of
 from apps.backends.models import Cluster, Grade, LineLook
 from apps.backends.port import OwnPlace
 from apps.backends.services import add_cluster
+from apps.common import show
 from apps.common.time import to_us
-from apps.jobs.models import Job
+from apps.jobs.models import Job, Reservation
+from apps.ledger.models import Interval
 from apps.scheduling.services import tick
 from tests.factories import secret_of
 from tests.labs.slurm.lab import Lab
@@ -159,3 +162,29 @@ def test_a_slurm_that_is_away_or_has_no_priorities_says_so(boreas: Cluster, lab:
     assert look.trouble == ""
     assert look.no_terms.startswith("sprio says: Only 'priority/multifactor' is supported")
     assert all(not place.terms for place in places_of(look, refs.values()).values())
+
+
+def test_both_plans_stand_on_the_waterfall_and_nothing_is_held(
+    boreas: Cluster, lab: Lab, root: User, client: Client
+) -> None:
+    lab.submit("sleep 600", "--nodes=5", *FULL_NODES)
+    lab.wait(lambda: "RUNNING" in lab.run("squeue", "-h", "-o", "%T"), "a job to run")
+    gang = lab.submit("true", "--nodes=4", *FULL_NODES)
+    lab.wait(lambda: "gpu" in lab.run("squeue", "-h", "-j", gang, "-o", "%Y"), "a plan")
+    assert tick(boreas)
+    assert look_at_line(boreas, now=now())
+    job = Job.objects.get(state="PENDING")
+    client.force_login(root)
+
+    (plans,) = client.get("/waterfall/?cluster=boreas").context["plans"]
+
+    (row,) = plans.rows
+    begins = to_us(row.at) // 1_000_000
+    said = lab.run("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-j", gang, "-o", "%S")
+    assert abs(begins - int(said)) <= 5  # backfill may have planned anew meanwhile
+    assert row.job == job.pk
+    assert row.words.startswith(f"Slurm plans it for {show.instant(row.at, now=now())} on gpu[1-4]")
+    assert "; Rollcall would start it at " in row.words
+    assert not Reservation.objects.exists()
+    assert set(Interval.objects.values_list("job__state", flat=True)) <= {None, "RUNNING"}
+    assert "Slurm plans it for" in client.get(f"/jobs/{job.pk}/").content.decode()
