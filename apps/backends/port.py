@@ -145,6 +145,14 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Recalled:
+    """How runs ended that a look lists no more: ``works`` by their ref, ``attempts`` of ours."""
+
+    works: Sequence[ForeignWork] = ()
+    attempts: Sequence[SeenAttempt] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """All a cluster needs to start a gang whole on the planned nodes, one node a member."""
 
@@ -288,6 +296,12 @@ class Remembers(Protocol):
 
     def history(self, since: datetime, until: datetime, *, now: datetime) -> History:
         """Return every run that is over by now and ran, if only for a moment, within a range."""
+
+    def recall(self, foreign: Sequence[str], own: Mapping[str, str], *, now: datetime) -> Recalled:
+        """Return how work ended, by its refs; ``own``: the uid of each attempt of ours.
+
+        What is not known to be over, or never ran, is left out. It is asked within a tick.
+        """
 
 
 class TellsLine(Protocol):

@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID, uuid5
 
 from apps.backends.models import Cluster, Node, Pool
-from apps.backends.port import ForeignWork, Observation, SeenAttempt
+from apps.backends.port import ForeignWork, Observation, Recalled, SeenAttempt
 from apps.common.rows import add_keyed, add_rows, set_columns
 from apps.jobs.models import Attempt, Job, Member, Move
 from apps.jobs.moves import Change, move_each
@@ -58,6 +58,8 @@ class Adoption:
         self.known: dict[str, Job] = {}
         self.works: list[ForeignWork] = []
         self.new: list[ForeignWork] = []
+        self._places: set[tuple[str, str]] | None = None
+        self._kinds: set[str] = set()
         if seen.foreign is not None:
             self._sort(seen.foreign)
 
@@ -66,15 +68,12 @@ class Adoption:
         alive = Job.objects.filter(cluster=self.cluster, state__in=sorted(WAITING | HOLDING))
         rows = alive.exclude(foreign_ref="").order_by().only(*READ)
         self.known = {job.foreign_ref: job for job in rows}
-        nodes = {(node.name, node.pool) for node in self.seen.nodes}
-        pools = {pool for _, pool in nodes}
         # An end before the last look was seen by it; before the first nothing is known.
         since = self.cluster.observed_at or self.seen.as_of
         self.works = [
             work
             for work in {work.ref: work for work in works}.values()
-            if work.pool in pools
-            and all((name, work.pool) in nodes for name in work.nodes)
+            if self._is_here(work)
             and (work.ref in self.known or work.ended_at is None or work.ended_at > since)
             and (work.state != "ended" or work.started_at is not None or work.ref in self.known)
         ]
@@ -85,6 +84,30 @@ class Adoption:
             over = set(there.values_list("foreign_ref", flat=True))
         self.works = [work for work in self.works if work.ref not in over]
         self.new = [work for work in self.works if work.ref not in self.known]
+
+    def _is_here(self, work: ForeignWork) -> bool:
+        """Tell whether its pool and all of its nodes are on the cluster now."""
+        if self._places is None:
+            self._places = {(node.name, node.pool) for node in self.seen.nodes}
+            self._kinds = {pool for _, pool in self._places}
+        places = self._places
+        return work.pool in self._kinds and all((name, work.pool) in places for name in work.nodes)
+
+    def vanished(self) -> list[str]:
+        """Return the refs of work that is known here and that the look lists no more.
+
+        What is left of an array has no end of its own: its tasks have.
+        """
+        if self.seen.foreign is None:
+            return []
+        listed = {work.ref for work in self.works}
+        return sorted(ref for ref in self.known.keys() - listed if "[" not in ref)
+
+    def take_back(self, recalled: Recalled) -> None:
+        """Go on as if the look had listed this too."""
+        self.works += [work for work in recalled.works if self._is_here(work)]
+        attempts = [*self.seen.attempts, *recalled.attempts]
+        self.seen = replace(self.seen, attempts=attempts)
 
     def taken_from_nodes(self) -> Observation:
         """Return the look with no GPU counted as foreign on a node that a job here accounts for."""

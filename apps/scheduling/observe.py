@@ -41,6 +41,7 @@ from apps.scheduling.evict import close_ended, close_shrunk, open_on, outcome_of
 from apps.scheduling.frame import Frames
 from apps.scheduling.leases import Lease, fenced
 from apps.scheduling.leavers import OPEN
+from apps.scheduling.recall import FORGOTTEN, recall_vanished
 
 FINAL = {
     Outcome.SUCCEEDED: JobState.SUCCEEDED,
@@ -168,7 +169,7 @@ def tidy_reservations(cluster: Cluster, *, now: datetime) -> None:
 def _end_of_unknown(alive: Alive, as_of: datetime) -> tuple[str, datetime, str] | None:
     """Return how an attempt ended that the cluster does not know; None: it may yet come."""
     if alive.launched_at is not None:
-        return Outcome.LOST, as_of, "the cluster knows it no more"
+        return Outcome.LOST, as_of, FORGOTTEN
     if alive.cancel_requested_at is not None:
         return Outcome.STOPPED, alive.cancel_requested_at, ""
     return None
@@ -288,6 +289,7 @@ def observe(
     seen = backend.observe(cluster.cursor, now=now)
     # Read before the transaction: nobody but this tick writes what is foreign.
     foreign = Adoption(cluster, seen)
+    recall_vanished(cluster, backend, foreign)
     first_look = cluster.first_look_at or seen.as_of
     with fenced(
         lease, cursor=seen.cursor, observed_at=seen.as_of, first_look_at=first_look, trouble=""

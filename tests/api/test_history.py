@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from apps.accounts.models import User
 from apps.audit.models import Entry
 from apps.backends.models import Cluster
-from apps.backends.port import Capabilities, History
+from apps.backends.port import Capabilities, History, Recalled
 from apps.scheduling import history
 from apps.scheduling.history import go_on
 from apps.scheduling.models import HistoryImport
@@ -30,6 +30,9 @@ class Remembering:
 
     def history(self, since: datetime, until: datetime, *, now: datetime) -> History:
         return History([], left_out={"asked for no GPUs": 1})
+
+    def recall(self, foreign: Sequence[str], own: Mapping[str, str], *, now: datetime) -> Recalled:
+        return Recalled()
 
 
 @pytest.fixture

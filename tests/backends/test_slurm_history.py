@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,8 +19,9 @@ from apps.backends.adapters.slurm.history import (
     rows_in,
 )
 from apps.backends.adapters.slurm.own import Clock
+from apps.backends.adapters.slurm.recall import recall
 from apps.backends.adapters.slurm.runner import Answer
-from apps.backends.port import BackendError, History
+from apps.backends.port import BackendError, History, Recalled
 
 UID = "00000000-0000-4000-8000-000000000001"
 SINCE = datetime(2026, 12, 2, tzinfo=UTC)
@@ -28,6 +30,9 @@ TRES = "billing=2,cpu=2,gres/gpu:h100=16,gres/gpu=16,mem=200M,node=2"
 RAN = f"7|7|{AT}|{AT + 10}|{AT + 70}|COMPLETED|vision|ada|main|{TRES}|2|gpu[1-2]|60"
 OURS = RAN.replace("|ada|", "|rollcall|")
 GROUND = Ground("lab", Clock(), "rollcall", {f"gpu{k}": ("h100",) for k in range(1, 6)})
+
+
+ENDED = OURS + "|1000|0:0"
 
 
 class Said:
@@ -207,3 +212,51 @@ class TestGround:
     def test_a_database_that_keeps_no_gpus_is_told_of(self) -> None:
         with pytest.raises(BackendError, match="lacks gres/gpu"):
             self.told("accounting_storage/slurmdbd", "cpu,mem,gres/gpumem")
+
+
+# What vanished from squeue
+
+
+def recalled(said: Said, known: Ground = GROUND) -> Recalled:
+    own = {f"lab:7:{AT}": UID}
+    return recall(said, known, "", [f"lab:8:{AT}"], own, patience=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome", "words"),
+    [
+        (ENDED, "succeeded", ""),
+        (ENDED.replace("COMPLETED", "FAILED").replace("0:0", "3:0"), "failed", "exit status 3"),
+        (ENDED.replace("COMPLETED", "FAILED").replace("0:0", "0:9"), "failed", "killed by signal 9"),
+        (ENDED.replace("COMPLETED", "REQUEUED").replace("0:0", "75:0"), "stopped",
+         "exited 75: it saved its work"),
+        (ENDED.replace("COMPLETED", "REQUEUED"), "lost", "Slurm laid it back in line"),
+        (ENDED.replace("COMPLETED", "NODE_FAIL"), "lost", "a node failed under it"),
+        (ENDED.replace("COMPLETED", "TIMEOUT"), "timed_out", ""),
+        (ENDED.replace("COMPLETED", "CANCELLED by 1000"), "stopped", ""),
+        (ENDED.replace("COMPLETED", "CANCELLED by 0"), "cancelled", "somebody cancelled it in Slurm"),
+    ],
+)  # fmt: skip
+def test_how_an_attempt_of_ours_ended_that_vanished(line: str, outcome: str, words: str) -> None:
+    (attempt,) = recalled(Said(line), replace(GROUND, clock=Clock(120))).attempts
+
+    assert (attempt.uid, attempt.outcome, attempt.detail) == (UID, outcome, words)
+    assert attempt.started_at == SINCE + timedelta(seconds=10 - 120)
+    assert attempt.ended_at == SINCE + timedelta(seconds=70 - 120)
+    saved = attempt.ended_at if "exited 75" in words else None
+    assert attempt.checkpoint_at == saved
+
+
+def test_only_what_was_asked_for_and_is_over_is_told_of_what_vanished() -> None:
+    theirs = ENDED.replace("7|7|", "8|8|")
+    lines = [
+        theirs,
+        theirs.replace(f"8|8|{AT}", f"8|8|{AT - 900}"),  # the id was given out before
+        ENDED.replace(f"|{AT + 70}|COMPLETED", "|Unknown|RUNNING"),
+    ]
+    said = Said("\n".join(lines))
+
+    found = recalled(said)
+
+    assert said.asked[0][6:8] == ["-j", "7,8"]
+    assert ([work.ref for work in found.works], found.attempts) == ([f"lab:8:{AT}"], [])

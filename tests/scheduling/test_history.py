@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from apps.audit.models import Entry
 from apps.backends.models import Cluster, Node
-from apps.backends.port import BackendError, Capabilities, ForeignWork, History
+from apps.backends.port import BackendError, Capabilities, ForeignWork, History, Recalled
 from apps.common.errors import Conflict, Invalid
 from apps.common.time import HOUR_US, to_us
 from apps.jobs.models import Attempt, Job
@@ -64,6 +64,9 @@ class Remembering:
             raise self.error
         works = [one for one in self.works if one.ended_at >= since and one.started_at < until]
         return History(works[::-1], self.own, {"asked for no GPUs": 1})
+
+    def recall(self, foreign: Sequence[str], own: Mapping[str, str], *, now: datetime) -> Recalled:
+        return Recalled()
 
 
 @pytest.fixture

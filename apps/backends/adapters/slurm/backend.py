@@ -12,12 +12,19 @@ from apps.backends.adapters.slurm import accounts as slurm_accounts
 from apps.backends.adapters.slurm import line as slurm_line
 from apps.backends.adapters.slurm import workload as workloads
 from apps.backends.adapters.slurm.commands import Commands
-from apps.backends.adapters.slurm.history import Ground, ground, read_history
+from apps.backends.adapters.slurm.history import (
+    PATIENCE_SECONDS,
+    Ground,
+    ground,
+    ground_of,
+    read_history,
+)
 from apps.backends.adapters.slurm.look import Look, look, observation, told_by
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.own import CHECKPOINTED, OwnJob, one_each
 from apps.backends.adapters.slurm.owners import AS_SERVICE, owner_of
+from apps.backends.adapters.slurm.recall import recall
 from apps.backends.adapters.slurm.rest import Rest, rest_cannot
 from apps.backends.adapters.slurm.runner import Runner
 from apps.backends.adapters.slurm.submit import Uneven, shape_of
@@ -31,6 +38,7 @@ from apps.backends.port import (
     LaunchResult,
     Observation,
     OwnLine,
+    Recalled,
     Sample,
     SeenAccount,
 )
@@ -213,6 +221,14 @@ class SlurmBackend:
     def line(self, *, now: datetime) -> OwnLine:
         """Return what Slurm counts and plans for each job that waits in it."""
         return slurm_line.read(self._runner, now=now)
+
+    def recall(self, foreign: Sequence[str], own: Mapping[str, str], *, now: datetime) -> Recalled:
+        """Return how jobs ended that a look lists no more, as far as sacct knows."""
+        known, patience = self._ground, None if self._ground is None else float(PATIENCE_SECONDS)
+        if known is None:
+            known = ground_of(self._last(now))
+        partition = self._options.partition
+        return recall(self._runner, known, partition, foreign, own, patience=patience)
 
     def accounts(self, *, now: datetime) -> Sequence[SeenAccount]:
         """Return Slurm's accounts with their shares, limits and fair share."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from apps.backends.adapters.slurm.look import clock_of
+from apps.backends.adapters.slurm.look import Look, clock_of
 from apps.backends.adapters.slurm.own import ACTIVE, OUTCOMES, Clock
 from apps.backends.adapters.slurm.runner import Runner
 from apps.backends.adapters.slurm.text import (
@@ -85,6 +85,11 @@ class PastRow:
         """Return what names this run."""
         return self.id, self.submit
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether it neither runs nor waits."""
+        return self.end is not None and self.state not in ACTIVE and self.state not in WAITING
+
 
 def ground(runner: Runner, now: datetime) -> Ground:
     """Ask what the reading of history needs to know.
@@ -114,6 +119,11 @@ def ground(runner: Runner, now: datetime) -> Ground:
     )
 
 
+def ground_of(look: Look) -> Ground:
+    """Return the same from a look, which asks nothing more."""
+    return Ground(look.slurm, look.clock, "", {node.name: _kinds(node) for node in look.nodes})
+
+
 def _kinds(node: NodeText) -> tuple[str, ...]:
     return tuple(node.gpus)
 
@@ -129,15 +139,13 @@ def read_history(
     span = ["-S", _said(since, known.clock), "-E", _said(until, known.clock, 1)]
     plain = ["sacct", "-X", "-D", "-n", "-P", *span]
     rows = [
-        row
-        for row in rows_in(_told(runner, [*plain, "-a", "-o", ",".join(COLUMNS)]))
-        if row.end is not None and row.state not in ACTIVE and row.state not in WAITING
+        row for row in rows_in(told(runner, [*plain, "-a", "-o", ",".join(COLUMNS)])) if row.is_over
     ]
     left: Counter[str] = Counter()
     first, last = to_us(since), to_us(until)
     works = {}
     for row in rows:
-        found = _work(row, known, partition)
+        found = work_of(row, known, partition)
         if isinstance(found, str):
             left[found] += first <= known.clock.us(row.end or 0) < last
         else:
@@ -151,7 +159,7 @@ def read_history(
     )
 
 
-def _told(runner: Runner, command: list[str]) -> str:
+def told(runner: Runner, command: list[str], patience: float | None = PATIENCE_SECONDS) -> str:
     """Return what sacct printed.
 
     Now and then slurmdbd fails to read its database ("We should have gotten a result" in its log),
@@ -161,7 +169,7 @@ def _told(runner: Runner, command: list[str]) -> str:
     :raises BackendError: if sacct says that it failed.
     """
     for _ in range(TIMES_NOTHING):
-        (answer,) = runner.read(command, patience=PATIENCE_SECONDS)
+        (answer,) = runner.read(command, patience=patience)
         if answer.code:
             raise BackendError(f"sacct refused: {answer.said}", retry=False)
         if "error:" in answer.err:
@@ -176,13 +184,13 @@ def _own(runner: Runner, plain: list[str], user: str, asked: Set[Key]) -> dict[K
 
     :raises BackendError: if some of these jobs are not told of.
     """
-    out = _told(runner, [*plain, "-u", user, "-o", ",".join(OWN_COLUMNS)])
-    told = {
+    out = told(runner, [*plain, "-u", user, "-o", ",".join(OWN_COLUMNS)])
+    uids = {
         (int(one[1]), int(one[2])): one[3] for one in map(OWN_LINE.match, out.splitlines()) if one
     }
-    if not asked <= told.keys():
+    if not asked <= uids.keys():
         raise BackendError("sacct did not tell of all jobs of ours.", retry=True)
-    return {key: str(UUID(told[key])) for key in asked if told[key]}
+    return {key: str(UUID(uids[key])) for key in asked if uids[key]}
 
 
 def _said(at: datetime, clock: Clock, more: int = 0) -> str:
@@ -227,7 +235,12 @@ def gpus_of(tres: str) -> dict[str, int]:
     return {kind: many for kind, many in said.items() if many}
 
 
-def _work(row: PastRow, known: Ground, partition: str) -> ForeignWork | str:
+def ref_of(known: Ground, row: PastRow) -> str:
+    """Return the name of a run's work, as a look has it."""
+    return f"{known.slurm}:{row.label}:{row.submit}"
+
+
+def work_of(row: PastRow, known: Ground, partition: str) -> ForeignWork | str:
     """Return a run, or why it is left out."""
     if not row.start or not row.nodes or row.end is None:
         return NEVER_RAN
@@ -242,7 +255,7 @@ def _work(row: PastRow, known: Ground, partition: str) -> ForeignWork | str:
     members = members_on(row.nodes, total)
     start = known.clock.us(row.start)
     return ForeignWork(
-        ref=f"{known.slurm}:{row.label}:{row.submit}",
+        ref=ref_of(known, row),
         name=f"Slurm job {row.label}"[:200],
         state="ended",
         account=row.account,
