@@ -26,6 +26,12 @@ app.conf.beat_schedule = {
         "schedule": 60,
         "options": {"expires": 60},
     },
+    # As often asks whether it is due, so that it follows soon where nobody looked for a while.
+    "history": {
+        "task": "apps.scheduling.tasks.read_on_all_histories",
+        "schedule": 60,
+        "options": {"expires": 60},
+    },
 }
 if settings.DEMO:
     # A demo that is left running must not run out of submissions to come.

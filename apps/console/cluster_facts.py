@@ -17,7 +17,7 @@ from apps.common.errors import DomainError
 from apps.console.marks import Alert
 from apps.console.people import Told, Viewer
 from apps.ledger.models import Interval, IntervalKind
-from apps.scheduling.models import HistoryImport, ImportState, Tick
+from apps.scheduling.models import HistoryImport, HistoryReading, ImportState, Tick
 from apps.scheduling.selectors import imports_of, percent_done
 
 LOOKS = 60
@@ -237,6 +237,19 @@ def _import_words(job: HistoryImport) -> str:
     brought = f"{show.counted(job.runs, 'run')} written, {show.whole(job.known)} known already"
     left = [f"{show.whole(many)} {why}" for why, many in sorted(job.left_out.items())]
     return f"{brought}; left out: {', '.join(left)}." if left else f"{brought}."
+
+
+def reading_words(cluster: Cluster) -> tuple[str, str]:
+    """Return how far its accounting was read since the first look, and why not further; one query."""
+    reading = HistoryReading.objects.filter(cluster=cluster).first()
+    if reading is None or reading.read_until is None:
+        return "", "" if reading is None else reading.problem
+    brought = show.counted(reading.runs, "run")
+    text = (
+        f"Since the first look it was read on to {reading.read_until:%Y-%m-%d %H:%M} UTC: {brought}"
+        f" that no look had shown, and {show.whole(reading.mended)} that had been taken for lost."
+    )
+    return text, reading.problem
 
 
 def trouble_of(cluster: Cluster, viewer: Viewer) -> list[Alert]:

@@ -182,6 +182,11 @@ def _forgotten(teller: Teller, move: Move) -> str:
     return "The cluster lists it no more: how it ended is not known."
 
 
+def _mended(teller: Teller, move: Move) -> str:
+    outcome = str(move.detail.get("outcome", "")).replace("_", " ")
+    return f"The cluster's accounting told later how it ended: {outcome}."
+
+
 def _cancelled(teller: Teller, move: Move) -> str:
     return f"Cancelled{_by(move)}{_why(move)}"
 
@@ -242,6 +247,7 @@ SENTENCES: Mapping[str, tuple[Sentence, str, str]] = {
     "refused": (_ended("was refused by the cluster"), "cross", "bad"),
     "lost": (_lost, "cross", "bad"),
     "forgotten": (_forgotten, "cross", "ink3"),
+    "mended": (_mended, "check", "ink3"),
     "retried": (_retried, "cross", "bad"),
     "cancelled": (_cancelled, "slash", "ink2"),
     "cancel_requested": (_cancel_requested, "slash", "ink2"),

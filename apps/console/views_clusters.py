@@ -31,6 +31,7 @@ from apps.console.cluster_facts import (
     look_of,
     milliseconds,
     node_rows,
+    reading_words,
     sums_of,
     trouble_of,
 )
@@ -174,7 +175,11 @@ class ClusterPage(Page):
         """Return how far imports of its history are, for admins, where it has one."""
         if not self.viewer.is_admin or "history" not in self.able:
             return {}
-        return {"remembers": True, "imports": import_rows(self.cluster)}
+        return {
+            "remembers": True,
+            "imports": import_rows(self.cluster),
+            "reading": reading_words(self.cluster),
+        }
 
     def answer(self, look: Look | None) -> str:
         """Return how many GPUs are up, and how long a tick takes."""

@@ -166,6 +166,28 @@ def move_jobs(
     )
 
 
+def correct(changes: Sequence[Change]) -> None:
+    """Write how jobs stand that were believed to stand otherwise; the Move says so.
+
+    The table of states does not apply: what is put right was no move, but a mistake. Needs the
+    cluster's row locked, so that no tick moves them meanwhile.
+    """
+    for change in changes:
+        job, before = change.job, change.job.state
+        for name, value in _columns(change.after, change.at, change.fields).items():
+            setattr(job, name, value)
+        job.save(update_fields=sorted(_columns(change.after, change.at, change.fields)))
+        Move.objects.create(
+            job=job,
+            at=change.at,
+            before=before,
+            after=change.after,
+            attempt_number=job.attempt_number,
+            what=change.what,
+            detail=dict(change.detail),
+        )
+
+
 def note(
     job: Job,
     what: str,

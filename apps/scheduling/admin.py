@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from apps.common.readonly import ReadOnlyAdmin
-from apps.scheduling.models import Forecast, HistoryImport, Standing, Tick, Verdict
+from apps.scheduling.models import Forecast, HistoryImport, HistoryReading, Standing, Tick, Verdict
 
 
 @admin.register(Tick)
@@ -55,4 +55,12 @@ class HistoryImportAdmin(ReadOnlyAdmin[HistoryImport]):
 
     list_display = ("cluster", "since", "until", "done_until", "state", "runs", "known", "problem")
     list_filter = ("cluster", "state")
+    list_select_related = ("cluster",)
+
+
+@admin.register(HistoryReading)
+class HistoryReadingAdmin(ReadOnlyAdmin[HistoryReading]):
+    """How far each cluster's accounting was read since its first look."""
+
+    list_display = ("cluster", "read_until", "runs", "mended", "problem")
     list_select_related = ("cluster",)

@@ -223,7 +223,7 @@ class Adoption:
             elif ran and (before == uid or job.state in WAITING):
                 if before is None:
                     begins.append(work)
-                reports.append(_report(work, str(uid)))
+                reports.append(report_of(work, str(uid)))
             elif work.state == "ended" and job.state in WAITING:
                 self._ended_waiting(job, work)
         self._begin(begins)
@@ -304,7 +304,8 @@ def columns_of(work: ForeignWork, *, since: datetime) -> dict[str, object]:
     }
 
 
-def _report(work: ForeignWork, uid: str) -> SeenAttempt:
+def report_of(work: ForeignWork, uid: str) -> SeenAttempt:
+    """Return what is said of a run of this uid."""
     return SeenAttempt(
         uid=uid,
         state=work.state,

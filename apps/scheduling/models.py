@@ -139,3 +139,22 @@ class HistoryImport(models.Model):
 
     def __str__(self) -> str:
         return f"history of {self.cluster} since {self.since:%Y-%m-%d}"
+
+
+class HistoryReading(models.Model):
+    """How far the accounting of a cluster was read since its first look, and why that failed last."""
+
+    cluster = models.OneToOneField("backends.Cluster", models.CASCADE, related_name="reading")
+    read_until = models.DateTimeField(
+        null=True, blank=True, help_text="What ended before is in the ledger."
+    )
+    runs = models.PositiveBigIntegerField(default=0, help_text="Runs that no look had shown.")
+    mended = models.PositiveBigIntegerField(
+        default=0, help_text="Runs that were taken for lost, and ended otherwise."
+    )
+    problem = models.CharField(max_length=300, blank=True, help_text="Why the last try failed.")
+    # Whoever reads has it to itself until then; in wall time.
+    held_until = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"history of {self.cluster} since its first look"

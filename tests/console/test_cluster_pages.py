@@ -15,7 +15,7 @@ from apps.backends.models import Cluster, Node, NodeState
 from apps.backends.services import add_cluster
 from apps.jobs.models import Job
 from apps.ledger.models import Interval, IntervalKind
-from apps.scheduling.models import HistoryImport, Tick
+from apps.scheduling.models import HistoryImport, HistoryReading, Tick
 
 AsUser = Callable[[str], Client]
 OPTIONS = {"bin": "/nowhere", "accounts": {"nlp": "language"}}
@@ -248,6 +248,20 @@ class TestChanges:
         assert "Say why, in 10 characters or more." in answer.content.decode()
         boreas.refresh_from_db()
         assert boreas.grade == "observe"
+
+    def test_how_far_its_history_was_read_on_is_for_admins(
+        self, boreas: Cluster, as_user: AsUser, now: datetime
+    ) -> None:
+        HistoryReading.objects.create(
+            cluster=boreas, read_until=now, runs=3, mended=1, problem="slurmdbd is away."
+        )
+
+        page = html_of(as_user("admin"), "/clusters/boreas/")
+
+        said = f"{now:%Y-%m-%d %H:%M} UTC: 3 runs that no look had shown, and 1 that had been"
+        assert said in page
+        assert "slurmdbd is away." in page
+        assert "slurmdbd is away." not in html_of(as_user("bob"), "/clusters/boreas/")
 
     def test_an_import_of_history_is_begun_and_shows_how_far_it_is(
         self, boreas: Cluster, as_user: AsUser, now: datetime
