@@ -30,6 +30,7 @@ from apps.api.serializers import Flag, Strict, Text, WholeNumber
 from apps.backends import services
 from apps.backends.kinds import KINDS, preflight
 from apps.backends.models import Cluster, Grade, Node, NodeState
+from apps.backends.pace import looks_every
 from apps.backends.port import FINDING_STATES
 from apps.backends.selectors import clusters_in_use, pools_of
 from apps.jobs.models import Job
@@ -53,9 +54,15 @@ class ClusterShown(serializers.Serializer[Any]):
     first_look_at = serializers.DateTimeField(allow_null=True)
     observed_at = serializers.DateTimeField(allow_null=True)
     in_trouble = serializers.SerializerMethodField(help_text="Whether its last tick failed.")
+    looks_every_seconds = serializers.SerializerMethodField(
+        help_text="As things stand: seldom while it is slow, or looks fail."
+    )
 
     def get_virtual(self, cluster: Cluster) -> bool:
         return cluster.clock_now is not None
+
+    def get_looks_every_seconds(self, cluster: Cluster) -> float:
+        return looks_every(cluster)
 
     def get_in_trouble(self, cluster: Cluster) -> bool:
         return bool(cluster.trouble)

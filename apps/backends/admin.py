@@ -20,6 +20,8 @@ SEEN = (
     "history_from",
     "observed_at",
     "trouble",
+    "look_seconds",
+    "failed_looks",
     "lease_holder",
     "lease_fence",
     "lease_until",

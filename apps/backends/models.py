@@ -48,6 +48,10 @@ class Cluster(models.Model):
     cursor = models.TextField(blank=True, help_text="Where the next observation resumes.")
     trouble = models.TextField(blank=True, help_text="Why the last tick failed; empty: it did not.")
 
+    # By these two it is looked at less often (pace.py).
+    look_seconds = models.FloatField(default=0.0, help_text="What the last look took.")
+    failed_looks = models.PositiveIntegerField(default=0, help_text="In a row.")
+
     # A virtual clock stands at clock_now, and goes on by clock_step to clock_until; no clock_until:
     # until it has caught up with wall time. No clock_now: wall time.
     clock_now = models.DateTimeField(null=True, blank=True)

@@ -116,7 +116,13 @@ def change_cluster(
         if field.secret and f"options.{field.name}" in changes:
             changes[f"options.{field.name}"] = ("secret", "another secret")
     _check_columns(fresh)
-    fresh.save(update_fields=["grade", "options", "tick_seconds"])
+    # What was slow or failed may be so no more.
+    fresh.look_seconds, fresh.failed_looks, fresh.not_before = 0.0, 0, None
+    fresh.save(
+        update_fields=[
+            "grade", "options", "tick_seconds", "look_seconds", "failed_looks", "not_before"
+        ]
+    )  # fmt: skip
     audit.record(
         "changed", fresh, by=by, now=now, changes=changes, reason=reason, token_name=token_name
     )

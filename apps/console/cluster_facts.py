@@ -11,6 +11,7 @@ from django.db import models
 
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster, Grade, Node, NodeState
+from apps.backends.pace import unhurried
 from apps.backends.port import Finding
 from apps.common import show
 from apps.common.errors import DomainError
@@ -119,7 +120,7 @@ def look_of(cluster: Cluster) -> Look | None:
         return None
     observe = [row[0] for row in ticks]
     # Rarer than asked for where a tick takes longer than its interval.
-    each = max(cluster.tick_seconds, mean(sum(row) for row in ticks) / 1_000)
+    each = max(unhurried(cluster), mean(sum(row) for row in ticks) / 1_000)
     minute = mean(observe) * 60 / each if cluster.clock_now is None else None
     return Look(len(ticks), median(observe), median(row[1] for row in ticks), minute)
 

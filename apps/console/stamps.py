@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from apps.backends.models import Cluster
+from apps.backends.pace import unhurried
 from apps.common import show
 from apps.scheduling.models import Tick
 
@@ -47,10 +48,10 @@ def state_of(cluster: Cluster, wall: datetime) -> tuple[str, timedelta | None]:
     silence = _silence(cluster, wall)
     if cluster.observed_at is None or silence is None:
         return "none", None
-    if silence > max(LOST_AFTER, timedelta(seconds=LOST_TICKS * cluster.tick_seconds)):
+    if silence > max(LOST_AFTER, timedelta(seconds=LOST_TICKS * unhurried(cluster))):
         return "lost", silence
     # One second on top: a look itself takes time.
-    if silence > timedelta(seconds=FRESH_TICKS * cluster.tick_seconds + 1):
+    if silence > timedelta(seconds=FRESH_TICKS * unhurried(cluster) + 1):
         return "late", silence
     return "fresh", silence
 
@@ -83,7 +84,7 @@ def stamp_of(clusters: Sequence[Cluster], *, wall: datetime | None = None) -> St
     trouble = ""
     if state in {"late", "lost"} and silence is not None:
         name = f"{worst.name}: " if len(clusters) > 1 else ""
-        expected = show.duration(worst.tick_seconds)
+        expected = show.duration(unhurried(worst))
         trouble = f"{name}{show.duration(silence)} ago, expected every {expected}"
     return Stamp(state, oldest, " · ".join(notes), trouble, tick_id)
 

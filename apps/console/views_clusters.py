@@ -17,6 +17,7 @@ from django.utils.http import urlencode
 
 from apps.backends.kinds import preflight
 from apps.backends.models import Cluster, Node, NodeState, Pool
+from apps.backends.pace import pace_words
 from apps.backends.selectors import clusters_in_use
 from apps.common import show
 from apps.console.cluster_facts import (
@@ -159,6 +160,7 @@ class ClusterPage(Page):
             "pager": page.pager(self.query, words, names=("ahead", "behind")),
             "may": self.viewer.is_admin,
             "links": self.links(),
+            "pace": pace_words(self.cluster),
             **self.past(),
             **self.checked(),
         }

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import Prefetch, prefetch_related_objects
 
 from apps.backends.models import Cluster, Node
+from apps.backends.pace import unhurried
 from apps.backends.port import Backend, Observation
 from apps.backends.services import sync_nodes
 from apps.common.prepared import Prepared
@@ -278,7 +279,7 @@ def apply_observation(cluster: Cluster, foreign: Adoption, frames: Frames) -> li
 
 def _longest_look_apart(cluster: Cluster) -> timedelta:
     """Return how far apart two looks may lie before what was between them is only assumed."""
-    period = cluster.clock_step if cluster.clock_now is not None else cluster.tick_seconds
+    period = cluster.clock_step if cluster.clock_now is not None else unhurried(cluster)
     return max(timedelta(seconds=10 * period), timedelta(minutes=5))
 
 
@@ -291,12 +292,15 @@ def observe(
     foreign = Adoption(cluster, seen)
     recall_vanished(cluster, backend, foreign)
     first_look = cluster.first_look_at or seen.as_of
+    took = seen.cost_ms / 1_000
     with fenced(
-        lease, cursor=seen.cursor, observed_at=seen.as_of, first_look_at=first_look, trouble=""
-    ):
+        lease, cursor=seen.cursor, observed_at=seen.as_of, first_look_at=first_look, trouble="",
+        look_seconds=took, failed_looks=0,
+    ):  # fmt: skip
         before = cluster.observed_at
         if before is not None and seen.as_of - before > _longest_look_apart(cluster):
             mark_gap(cluster, since_us=to_us(before), until_us=to_us(seen.as_of))
         alive = apply_observation(cluster, foreign, frames)
     cluster.cursor, cluster.observed_at, cluster.first_look_at = seen.cursor, seen.as_of, first_look
+    cluster.look_seconds, cluster.failed_looks = took, 0
     return alive

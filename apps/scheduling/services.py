@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster
+from apps.backends.pace import looks_every
 from apps.backends.port import Backend, BackendError
 from apps.common.prepared import Prepared
 from apps.common.time import to_us
@@ -130,7 +131,10 @@ def _asked_again(cluster: Cluster, looked_at: datetime) -> bool:
 
 
 def _tick_wall(cluster: Cluster, backend: Backend, lease: Lease) -> None:
-    """Tick on wall time, and again while changes ask for it: at most once a second."""
+    """Tick on wall time, and again while changes ask for it: at most once a second.
+
+    One that is looked at less often, as it is slow, is not asked again before its time.
+    """
     end = time.monotonic() + 0.8 * cluster.tick_seconds
     while True:
         looked_at = timezone.now()
@@ -138,6 +142,8 @@ def _tick_wall(cluster: Cluster, backend: Backend, lease: Lease) -> None:
         if newest is not None and newest.pending and is_due(cluster):
             renew(lease)
             make_forecast(cluster, newest)
+        if looks_every(cluster) > cluster.tick_seconds:
+            break
         if not _asked_again(cluster, looked_at) or time.monotonic() + 1 > end:
             break
         time.sleep(max(0.0, 1 - (timezone.now() - looked_at).total_seconds()))
@@ -215,7 +221,10 @@ def tick(cluster: Cluster, *, holder: str = "tick") -> bool:
         logger.warning("lost the lease of cluster %s", cluster.name)
         return False
     except BackendError as error:
-        Cluster.objects.filter(pk=cluster.pk).update(trouble=error.message)
+        cluster.failed_looks += 1
+        Cluster.objects.filter(pk=cluster.pk).update(
+            trouble=error.message, failed_looks=cluster.failed_looks
+        )
         logger.warning("cluster %s: %s", cluster.name, error.message)
     except Exception:
         said = "The tick failed by a mistake of ours; the worker's log has it."
@@ -228,4 +237,4 @@ def tick(cluster: Cluster, *, holder: str = "tick") -> bool:
 
 def _period(cluster: Cluster) -> float:
     """Return the seconds between two ticks; a clock that hurries needs no pause."""
-    return 0.0 if cluster.clock_now is not None else float(cluster.tick_seconds)
+    return 0.0 if cluster.clock_now is not None else looks_every(cluster)

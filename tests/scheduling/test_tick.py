@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from django.utils import timezone
 
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster
+from apps.backends.port import BackendError
+from apps.backends.services import change_cluster, request_tick
 from apps.jobs.models import Attempt, Job, Move, Reservation
 from apps.jobs.services import cancel_job, hold_job, release_job
 from apps.ledger.models import Interval
@@ -197,8 +200,6 @@ def test_a_virtual_clock_that_caught_up_goes_on_in_wall_time(play: Playground) -
 def test_trouble_of_a_backend_is_said_and_gone_when_it_is_gone(
     play: Playground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from apps.backends.port import BackendError
-
     backend = backend_of(play.cluster)
 
     def broken(*args: Any, **kwargs: Any) -> Any:
@@ -213,6 +214,50 @@ def test_trouble_of_a_backend_is_said_and_gone_when_it_is_gone(
 
     assert said == "The cluster did not answer."
     assert Cluster.objects.get().trouble == ""
+
+
+def due_in(cluster: Cluster, began: datetime) -> float:
+    """Return after how many seconds a cluster may be ticked again."""
+    row = Cluster.objects.get(pk=cluster.pk)
+    assert row.not_before is not None
+    return round((row.not_before - began).total_seconds() / 0.9, 1)
+
+
+def test_a_cluster_that_fails_is_asked_ever_less_and_as_ever_once_it_answers(
+    play: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Cluster.objects.update(clock_now=None, tick_seconds=100)
+    observe = type(backend_of(play.cluster)).observe
+    costs = iter((500, 15_000, None, None, None, 500))
+
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        cost_ms = next(costs)
+        if cost_ms is None:
+            raise BackendError("The cluster did not answer.", retry=True)
+        return replace(observe(*args, **kwargs), cost_ms=cost_ms)
+
+    monkeypatch.setattr(type(backend_of(play.cluster)), "observe", answer)
+    waits = []
+    for _ in range(6):
+        Cluster.objects.update(not_before=None)
+        began = timezone.now()
+        assert services.tick(Cluster.objects.get())
+        waits.append(due_in(play.cluster, began))
+        # Who asks for a tick does not get it before its time.
+        request_tick(play.cluster)
+        assert not services.tick(Cluster.objects.get())
+
+    # Within the second that a tick itself may take.
+    assert [round(wait, -1) for wait in waits] == [100, 150, 150, 300, 300, 100]
+
+
+def test_a_change_of_how_it_is_reached_is_tried_at_once(play: Playground) -> None:
+    Cluster.objects.update(failed_looks=9, not_before=timezone.now() + timedelta(minutes=5))
+
+    change_cluster(play.cluster, by=None, now=NOW, reason="another host", tick_seconds=3)
+
+    row = Cluster.objects.get()
+    assert (row.failed_looks, row.not_before) == (0, None)
 
 
 def test_ticks_are_thinned_out_by_age(play: Playground) -> None:

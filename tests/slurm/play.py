@@ -10,6 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from apps.backends.models import Cluster, Node, Pool
+from apps.backends.pace import looks_every
 from apps.backends.services import add_cluster
 from apps.jobs.models import Attempt, Eviction, Job, Member
 from apps.jobs.services import JobSpec, submit_job
@@ -45,6 +46,13 @@ class Play:
     @property
     def trouble(self) -> str:
         return Cluster.objects.get(pk=self.cluster.pk).trouble
+
+    def seconds_to_the_next(self) -> int:
+        """Return how far apart looks are by now, as the last tick left it."""
+        row = Cluster.objects.get(pk=self.cluster.pk)
+        assert row.not_before is not None
+        assert not row.lease_holder
+        return round(looks_every(row))
 
     def policy(self, **columns: Any) -> None:
         """Set how the cluster evicts: at once unless said otherwise."""

@@ -7,10 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from apps.backends.adapters.slurm import SlurmBackend
+from apps.backends.models import Cluster
+from apps.backends.pace import pace_words
 from apps.jobs.models import Job
 from apps.jobs.services import cancel_job
 from apps.scheduling.models import Verdict
+from apps.scheduling.services import tick
 from apps.tenants.models import Tenant
+from tests.factories import make_cluster
 from tests.slurm.play import Play
 from tests.slurm.stage import now
 
@@ -158,6 +162,33 @@ def test_a_slurm_that_freezes_as_it_is_handed_a_job_starts_it_once(
     assert frozen
     assert len(slurm.lab.jobs()) == 1
     assert slurm.state(job) == "RUNNING"
+
+
+def test_a_slurm_that_freezes_is_asked_ever_less_until_it_answers(
+    slurm: Play, vision: Tenant
+) -> None:
+    slurm.cluster.options = {**slurm.cluster.options, "timeout_seconds": 1}
+    slurm.cluster.save(update_fields=["options"])
+    other = make_cluster("boreas", clock_now=None, options={"world": "memory"})
+    waits = []
+
+    with slurm.lab.frozen_controller():
+        for _ in range(4):
+            slurm.tick()
+            waits.append(slurm.seconds_to_the_next())
+        words = pace_words(Cluster.objects.get(pk=slurm.cluster.pk))
+        # A job that is submitted here asks for a tick: that is no reason to ask more.
+        job = slurm.submit(vision, 1)
+        assert not tick(slurm.cluster)
+        assert tick(other)
+
+    assert waits == [1, 2, 4, 8]
+    assert words == "4 looks in a row failed; Rollcall asks every 8 s until it answers."
+    slurm.tick()
+    # The look in which it came to itself may have been slow.
+    slurm.until(lambda: slurm.seconds_to_the_next() == 1, "asked as often as ever")
+    slurm.until_state(job, "RUNNING")
+    assert len(slurm.lab.jobs()) == 1
 
 
 def test_a_gang_larger_than_the_partition_never_fits_and_says_so(
