@@ -25,7 +25,7 @@ from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster, Node
 from apps.backends.port import BackendError, ForeignWork, History, Recalled, Remembers
 from apps.common.errors import DomainError, Invalid
-from apps.jobs.models import Job
+from apps.jobs.models import Attempt, Job
 from apps.jobs.states import JobState, Outcome
 from apps.scheduling import steps
 from apps.scheduling.mend import asked_about, lost_since, mend
@@ -132,6 +132,13 @@ class _Reading:
                 if all((name, work.pool) in places for name in work.nodes)
             ]
         )
+        # Ours by what the cluster called them, whoever they ran as.
+        ours = set(
+            Attempt.objects.filter(
+                job__cluster=self.cluster, cluster_ref__in=[work.ref for work in works]
+            ).values_list("cluster_ref", flat=True)
+        )
+        works = [work for work in works if work.ref not in ours]
         refs = [work.ref for work in works]
         # What waited when it was last seen, and was then taken for cancelled.
         Job.objects.filter(

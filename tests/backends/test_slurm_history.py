@@ -32,7 +32,7 @@ OURS = RAN.replace("|ada|", "|rollcall|")
 GROUND = Ground("lab", Clock(), "rollcall", {f"gpu{k}": ("h100",) for k in range(1, 6)})
 
 
-ENDED = OURS + "|1000|0:0"
+ENDED = OURS + "|0:0"
 
 
 class Said:
@@ -238,7 +238,7 @@ def recalled(said: Said, known: Ground = GROUND) -> Recalled:
     ],
 )  # fmt: skip
 def test_how_an_attempt_of_ours_ended_that_vanished(line: str, outcome: str, words: str) -> None:
-    (attempt,) = recalled(Said(line), replace(GROUND, clock=Clock(120))).attempts
+    (attempt,) = recalled(Said(line, "1000\n"), replace(GROUND, clock=Clock(120))).attempts
 
     assert (attempt.uid, attempt.outcome, attempt.detail) == (UID, outcome, words)
     assert attempt.started_at == SINCE + timedelta(seconds=10 - 120)

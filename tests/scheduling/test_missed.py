@@ -203,6 +203,15 @@ def test_an_attempt_of_ours_gets_its_own_end(
     assert read(atlas, LATER + 10 * MINUTE).mended == 1
 
 
+def test_a_run_of_ours_is_ours_whoever_it_ran_as(knows: Knowing, atlas: Cluster) -> None:
+    lost(atlas)
+    knows.works = [run(1, NOW + HOUR)]
+    Attempt.objects.update(cluster_ref=knows.works[0].ref)
+
+    assert read(atlas, LATER + MINUTE).runs == 0
+    assert Job.objects.count() == 1
+
+
 def test_a_job_that_runs_again_goes_on(knows: Knowing, atlas: Cluster) -> None:
     attempt = lost(atlas)
     Job.objects.update(state="RUNNING")

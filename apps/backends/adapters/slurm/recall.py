@@ -18,7 +18,8 @@ from apps.backends.adapters.slurm.runner import Runner
 from apps.backends.port import ForeignWork, Recalled, SeenAttempt
 from apps.common.time import from_us
 
-MORE = ("UID", "ExitCode")
+MORE = ("ExitCode",)
+CANCELLED_BY = "CANCELLED by "
 
 
 def recall(
@@ -38,13 +39,18 @@ def recall(
     command = [
         "sacct", "-X", "-D", "-n", "-P", "-a", "-j", ",".join(ids), "-o", ",".join((*COLUMNS, *MORE)),
     ]  # fmt: skip
+    rows = list(_ended(told(runner, command, patience)))
+    me = ""
+    if any(state.startswith(CANCELLED_BY) and ref_of(known, row) in own for row, state, _ in rows):
+        # Nobody but Rollcall is its service user.
+        me = CANCELLED_BY + runner.read(["/usr/bin/id", "-u"])[0].out.strip()
     asked = set(foreign)
     works: dict[str, ForeignWork] = {}
     attempts: dict[str, SeenAttempt] = {}
-    for row, by_itself, status in _ended(told(runner, command, patience)):
+    for row, state, status in rows:
         ref = ref_of(known, row)
         if ref in own:
-            attempts[ref] = _attempt(row, own[ref], known, status, by_itself=by_itself)
+            attempts[ref] = _attempt(row, own[ref], known, status, by_us=state == me)
         elif ref in asked:
             work = work_of(row, known, partition)
             if isinstance(work, ForeignWork):
@@ -52,21 +58,20 @@ def recall(
     return Recalled(list(works.values()), list(attempts.values()))
 
 
-def _ended(text: str) -> Iterator[tuple[PastRow, bool, tuple[int, int]]]:
-    """Yield each run that is over, whether its own user cancelled it, and its exit code and signal."""
+def _ended(text: str) -> Iterator[tuple[PastRow, str, tuple[int, int]]]:
+    """Yield each run that is over, its state in full, and its exit code and signal."""
     for line in text.splitlines():
         if not line.strip():
             continue
-        rest, user, code = [*line.rsplit("|", 2), "", ""][:3]
+        rest, _, code = line.rpartition("|")
         (row,) = rows_in(rest)
         status, _, signal = code.partition(":")
         if row.is_over and status.isdigit() and signal.isdigit():
-            state = rest.split("|")[COLUMNS.index("State")]
-            yield row, state == f"CANCELLED by {user}", (int(status), int(signal))
+            yield row, rest.split("|")[COLUMNS.index("State")], (int(status), int(signal))
 
 
 def _attempt(
-    row: PastRow, uid: str, known: Ground, status: tuple[int, int], *, by_itself: bool
+    row: PastRow, uid: str, known: Ground, status: tuple[int, int], *, by_us: bool
 ) -> SeenAttempt:
     """Return an attempt of ours; its comment, which says what was asked of it, is not in sacct."""
     code, signal = status
@@ -76,9 +81,8 @@ def _attempt(
     elif row.state == "REQUEUED":
         outcome, words = "lost", "Slurm laid it back in line"
     elif outcome == "cancelled":
-        # Nobody but Rollcall is its service user.
-        outcome = "stopped" if by_itself else outcome
-        words = "" if by_itself else "somebody cancelled it in Slurm"
+        outcome = "stopped" if by_us else outcome
+        words = "" if by_us else "somebody cancelled it in Slurm"
     elif outcome == "failed" and not words:
         words = f"killed by signal {signal}" if signal else f"exit status {code}"
     start = None if not row.start or not row.nodes else known.clock.us(row.start)
