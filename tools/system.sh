@@ -11,6 +11,7 @@ need() { # need PACKAGES TEST…
 has_postgres() { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; }
 has_fonts() { fc-list 2>/dev/null | grep -qi dejavu; }
 has_jwt() { ls /usr/lib/*/slurm-wlm/auth_jwt.so; }
+has_faketime() { ls /usr/lib/*/faketime/libfaketimeMT.so.1; }
 case "$legs" in *\ postgres\ *|*\ faults\ *|*\ project\ *|*\ bench\ *) need postgresql has_postgres ;; esac
 case "$legs" in *\ unit\ *|*\ postgres\ *|*\ faults\ *|*\ project\ *|*\ bench\ *)
     need redis-server command -v redis-server ;; esac
@@ -25,7 +26,8 @@ case "$legs" in *\ slurm*)
     done
     need sudo test -x /usr/bin/sudo
     need slurm-client command -v sbatch
-    need slurm-wlm-jwt-plugin has_jwt ;; esac
+    need slurm-wlm-jwt-plugin has_jwt
+    need libfaketime has_faketime ;; esac
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" != 0 ]; then

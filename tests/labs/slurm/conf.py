@@ -13,7 +13,8 @@ class Shape:
     """What a lab looks like; ``extra`` are further lines of slurm.conf.
 
     ``accounting``: with a slurmdbd of its own; else what a job is booked to is not looked at.
-    ``rest``: with a slurmrestd, which takes accounting too before 23.02.
+    ``rest``: with a slurmrestd, which takes accounting too before 23.02. ``ahead``: by so many
+    seconds the clock of all of its daemons is ahead of this machine's.
     """
 
     nodes: int = 5
@@ -23,6 +24,7 @@ class Shape:
     memory_mib: int = 512_000
     accounting: bool = False
     rest: bool = False
+    ahead: int = 0
     extra: tuple[str, ...] = field(default=())
 
 

@@ -47,6 +47,21 @@ def missing(*more: str) -> str:
     return f"Slurm is absent ({absent[0]}): make test ONLY=slurm installs it"
 
 
+def faketime() -> str:
+    """Return the library that gives a process another clock; empty: it is not here."""
+    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    return str(found[0]) if found else ""
+
+
+def shifted(seconds: int) -> dict[str, str]:
+    """Return the environment of a process whose clock is ahead by so much; timers stay true."""
+    if not seconds:
+        return {}
+    return {
+        "LD_PRELOAD": faketime(), "FAKETIME": f"{seconds:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"
+    }  # fmt: skip
+
+
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
@@ -69,6 +84,8 @@ class Lab:
         )
         if reason:
             raise LabMissing(reason)
+        if self.shape.ahead and not faketime():
+            raise LabMissing("libfaketime is absent: make test ONLY=slurm installs it")
         self.nodes = names_of(self.shape)
         # Under /tmp: the path of munge's socket may not be long.
         self.dir = Path(tempfile.mkdtemp(prefix="rollcall-slurm-", dir="/tmp"))
@@ -218,10 +235,11 @@ class Lab:
         """Start a daemon of the lab's; it ends with the lab, or with us."""
         program = shutil.which(command[0], path=PATH)
         assert program is not None
+        more = dict(env or {}) | shifted(self.shape.ahead)
         with (self.dir / "log" / f"{name}.out").open("ab") as out:
             self._running[name] = subprocess.Popen(
                 [program, *command[1:]], stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, env=self.env | dict(env or {}), start_new_session=True,
+                stderr=subprocess.STDOUT, env=self.env | more, start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGKILL),
             )  # fmt: skip
 

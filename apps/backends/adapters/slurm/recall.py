@@ -19,6 +19,8 @@ from apps.backends.port import ForeignWork, Recalled, SeenAttempt
 from apps.common.time import from_us
 
 MORE = ("ExitCode",)
+# Else sacct leaves out what began after its own now, which may be before Slurm's.
+ALWAYS = ("-S", "2000-01-01", "-E", "now+1day")
 CANCELLED_BY = "CANCELLED by "
 
 
@@ -37,7 +39,7 @@ def recall(
     """
     ids = sorted({ref.split(":")[-2] for ref in (*foreign, *own)})
     command = [
-        "sacct", "-X", "-D", "-n", "-P", "-a", "-j", ",".join(ids), "-o", ",".join((*COLUMNS, *MORE)),
+        "sacct", "-X", "-D", "-n", "-P", "-a", "-j", ",".join(ids), *ALWAYS, "-o", ",".join((*COLUMNS, *MORE)),
     ]  # fmt: skip
     rows = list(_ended(told(runner, command, patience)))
     me = ""
