@@ -45,7 +45,7 @@ def recall(
     me = ""
     if any(state.startswith(CANCELLED_BY) and ref_of(known, row) in own for row, state, _ in rows):
         # Nobody but Rollcall is its service user.
-        me = CANCELLED_BY + runner.read(["/usr/bin/id", "-u"])[0].out.strip()
+        me = CANCELLED_BY + runner.read(["/usr/bin/env", "id", "-u"])[0].out.strip()
     asked = set(foreign)
     works: dict[str, ForeignWork] = {}
     attempts: dict[str, SeenAttempt] = {}

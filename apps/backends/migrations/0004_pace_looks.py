@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('backends', '0002_know_history'),
+        ('backends', '0003_look_at_lines'),
     ]
 
     operations = [
