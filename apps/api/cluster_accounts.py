@@ -41,6 +41,38 @@ class AccountValueShown(serializers.Serializer[Any]):
     sentence = serializers.CharField()
 
 
+class AccountUserShown(serializers.Serializer[Any]):
+    """A user of an account, as the cluster has it."""
+
+    name = serializers.CharField()
+    shares = serializers.IntegerField(allow_null=True, help_text="null: the account's count.")
+    gpu_limit = serializers.IntegerField(
+        allow_null=True, help_text="GrpTRES, of all their jobs in it together; null: none."
+    )
+    gpus_per_job = serializers.IntegerField(allow_null=True, help_text="MaxTRES; null: no limit.")
+    raw_usage = serializers.FloatField(allow_null=True)
+    norm_shares = serializers.FloatField(allow_null=True)
+    effective_usage = serializers.FloatField(allow_null=True)
+    fair_share = serializers.FloatField(allow_null=True)
+
+
+class QosShown(serializers.Serializer[Any]):
+    """A QOS: by what the cluster itself ranks, limits and evicts."""
+
+    name = serializers.CharField()
+    priority = serializers.IntegerField()
+    flags = serializers.ListField(child=serializers.CharField())
+    preempts = serializers.ListField(
+        child=serializers.CharField(), help_text="The QOS whose jobs its own may evict."
+    )
+    preempt_mode = serializers.CharField(help_text="cluster: as the cluster has it.")
+    grace_seconds = serializers.IntegerField()
+    together = serializers.CharField(help_text="GrpTRES: of all its jobs; empty: no limit.")
+    per_user = serializers.CharField(help_text="MaxTRESPU: of one user's jobs; empty: no limit.")
+    per_job = serializers.CharField(help_text="MaxTRESPerJob: of one job; empty: no limit.")
+    longest_seconds = serializers.IntegerField(allow_null=True, help_text="MaxWall; null: none.")
+
+
 class AccountShown(serializers.Serializer[Any]):
     """An account, the tenant it stands for, and both sides' numbers."""
 
@@ -49,7 +81,11 @@ class AccountShown(serializers.Serializer[Any]):
         help_text="Empty at the top."
     )
     tenant = serializers.CharField(allow_null=True, help_text="null: it is no tenant's yet.")
-    users = serializers.IntegerField(help_text="Those right in it.")
+    users = serializers.IntegerField(help_text="How many are right in it.")
+    people = AccountUserShown(many=True, help_text="They, the most usage first.")
+    people_left = serializers.IntegerField(
+        help_text="How many of the least usage are left out, as people has at most 500."
+    )
     seen_at = serializers.DateTimeField()
     raw_usage = serializers.FloatField(allow_null=True)
     state = serializers.ChoiceField(
@@ -68,6 +104,7 @@ class AccountsShown(serializers.Serializer[Any]):
     read_at = serializers.DateTimeField(allow_null=True, help_text="null: they never were.")
     trouble = serializers.CharField(help_text="Why they could not be read just now; or empty.")
     accounts = AccountShown(many=True)
+    qos = QosShown(many=True, help_text="The highest priority first; everybody is shown all.")
 
 
 class SettledAsked(Strict):

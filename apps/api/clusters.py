@@ -37,6 +37,7 @@ from apps.jobs.models import Job
 from apps.jobs.states import HOLDING
 from apps.queues.models import ClusterPolicy
 from apps.queues.selectors import policy_of
+from apps.quotas.account_users import qos_of
 from apps.quotas.accounts import settle_account
 from apps.quotas.models import Account, AccountsLook
 from apps.scheduling.account_rows import account_rows, accounts_visible_to
@@ -322,5 +323,6 @@ class Clusters(Endpoint):
             # What it says may name hosts and users of the cluster.
             "trouble": look.trouble if is_admin(user) else "",
             "accounts": account_rows(cluster, accounts_visible_to(user, cluster)),
+            "qos": qos_of(look.qos),
         }
         return Response(AccountsShown(told).data)

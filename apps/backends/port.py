@@ -195,11 +195,49 @@ NO_LIMIT = -1
 
 
 @dataclass(frozen=True, slots=True)
+class SeenUser:
+    """A user right in an account of the cluster's own; None as in an account.
+
+    ``gpu_limit`` is of all their jobs there together, ``gpus_per_job`` of each.
+    """
+
+    name: str
+    shares: int | None
+    gpu_limit: int | None = None
+    gpus_per_job: int | None = None
+    raw_usage: float | None = None
+    norm_shares: float | None = None
+    effective_usage: float | None = None
+    fair_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeenQos:
+    """A quality of service of the cluster's own: by what it ranks, limits and evicts.
+
+    The limits are lists as the cluster writes them (``cpu=100,gres/gpu=8``): of all its jobs
+    together, of one user's, and of one job; empty: none. ``preempts`` are those whose jobs its
+    own may evict.
+    """
+
+    name: str
+    priority: int
+    flags: tuple[str, ...] = ()
+    preempts: tuple[str, ...] = ()
+    preempt_mode: str = ""
+    grace_seconds: int = 0
+    together: str = ""
+    per_user: str = ""
+    per_job: str = ""
+    longest_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SeenAccount:
     """An account of the cluster's own: its place, its shares and limit, and what it has used.
 
     ``parent`` is empty at the top. ``shares`` None: it shares its parent's; ``gpu_limit`` None:
-    there is none. ``users`` counts those right in it. ``guarantees`` are noted there as what
+    there is none. ``users`` counts those right in it, ``people`` are they. ``guarantees`` are noted there as what
     Rollcall promises it, in GPUs by the pool's name in lower case. The figures are as the cluster works them
     out, None where it does not say: ``norm_shares`` and ``effective_usage`` are parts of what the
     accounts beside it have, ``level`` is the one by the other (infinite without usage), and
@@ -217,6 +255,7 @@ class SeenAccount:
     level: float | None = None
     fair_share: float | None = None
     guarantees: Mapping[str, int] = field(default_factory=dict)
+    people: tuple[SeenUser, ...] = ()
 
 
 FINDING_STATES = ("ok", "missing", "warning")
@@ -315,7 +354,10 @@ class KeepsAccounts(Protocol):
     """What a cluster offers too that can do *accounts*."""
 
     def accounts(self, *, now: datetime) -> Sequence[SeenAccount]:
-        """Return the cluster's own accounts, by name."""
+        """Return the cluster's own accounts with their users, by name."""
+
+    def qos(self, *, now: datetime) -> Sequence[SeenQos]:
+        """Return what the cluster itself ranks, limits and evicts by, the highest first."""
 
     def set_account(
         self,

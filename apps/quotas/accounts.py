@@ -26,6 +26,7 @@ from apps.backends.port import NO_LIMIT, BackendError, KeepsAccounts, SeenAccoun
 from apps.common.errors import Conflict, DomainError, Invalid
 from apps.common.text import clean_text
 from apps.quotas.account_tenants import nest, tenants_of
+from apps.quotas.account_users import most_used, packed
 from apps.quotas.models import Account, AccountsLook, AccountValue, Quota, What
 from apps.quotas.services import set_quota
 from apps.tenants.models import Tenant
@@ -91,6 +92,8 @@ def keep(cluster: Cluster, backend: KeepsAccounts, *, now: datetime) -> None:
     seen = backend.accounts(now=now)
     nest(cluster, {one.name: one.parent for one in seen}, now=now)
     take_in(cluster, seen, now=now)
+    told = packed(backend.qos(now=now))
+    AccountsLook.objects.filter(cluster=cluster).update(qos=told)
     if write_wanted(cluster, backend, now=now):
         take_in(cluster, backend.accounts(now=now), now=now)
         for value in _waiting(cluster).filter(written_at=now):
@@ -148,16 +151,22 @@ def take_in(cluster: Cluster, seen: Sequence[SeenAccount], *, now: datetime) -> 
     rows = Account.objects.select_for_update(no_key=True).filter(cluster=cluster)
     known = {account.name: account for account in rows}
     ours = _ours(cluster, [one.name for one in seen])
-    there = []
+    there, changed = [], []
     for one in seen:
         account = known.pop(one.name, None) or Account(cluster=cluster, name=one.name)
         tenant = ours.tenants.get(one.name)
         moved = account.pk is None or account.tenant_id != (tenant.pk if tenant else None)
         account.tenant = tenant
         _note(account, one, now=now)
+        people = packed(most_used(one.people))
+        if people != account.people:
+            account.people = people
+            changed.append(account)
         there.append((account, one, moved))
     Account.objects.bulk_create([one for one, _, _ in there if one.pk is None], batch_size=500)
     Account.objects.bulk_update([account for account, _, _ in there], ABOUT, batch_size=200)
+    # They are long where users are many: what is as it was is not written again.
+    Account.objects.bulk_update(changed, ["people"], batch_size=50)
     gone = [account.pk for account in known.values() if account.gone_at is None]
     Account.objects.filter(pk__in=gone).update(gone_at=now)
     values = _values([account for account, _, _ in there], ours)

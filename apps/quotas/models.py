@@ -39,6 +39,7 @@ class AccountsLook(models.Model):
     tried_at = models.DateTimeField(null=True, blank=True)
     read_at = models.DateTimeField(null=True, blank=True)
     trouble = models.TextField(blank=True, help_text="Why the last try failed; empty: it did not.")
+    qos = models.JSONField(default=list, help_text="Rows of SeenQos.")
 
     def __str__(self) -> str:
         return f"accounts of {self.cluster}"
@@ -54,6 +55,9 @@ class Account(models.Model):
         "tenants.Tenant", models.PROTECT, null=True, blank=True, related_name="accounts"
     )
     users = models.PositiveIntegerField(default=0)
+    people = models.JSONField(
+        default=list, help_text="Rows of SeenUser, the most usage first, not more than MOST_PEOPLE."
+    )
     # As the cluster works them out; empty: it does not say.
     raw_usage = models.FloatField(null=True)
     norm_shares = models.FloatField(null=True)

@@ -10,6 +10,8 @@ from typing import Any
 from django.db.models import QuerySet
 
 from apps.backends.models import Cluster
+from apps.backends.port import SeenUser
+from apps.quotas.account_users import people_of
 from apps.quotas.models import Account, AccountValue, ValueState, What
 from apps.scheduling.models import Standing
 from apps.tenants.selectors import sight_of
@@ -59,6 +61,7 @@ class AccountRow:
     depth: int
     tenant: str | None
     users: int
+    people: tuple[SeenUser, ...]
     seen_at: datetime
     raw_usage: float | None
     state: str
@@ -66,6 +69,11 @@ class AccountRow:
     ours: Numbers
     difference: Numbers
     values: tuple[ValueRow, ...]
+
+    @property
+    def people_left(self) -> int:
+        """Return how many of its users, those with the least usage, are not among ``people``."""
+        return self.users - len(self.people)
 
 
 WHATS = [what.value for what in What]
@@ -134,6 +142,7 @@ def _row(
         depth=depth,
         tenant=path,
         users=account.users,
+        people=people_of(account.people),
         seen_at=account.seen_at,
         raw_usage=account.raw_usage,
         state=next((state.value for state in WORST if state in states), ValueState.TAKEN.value),

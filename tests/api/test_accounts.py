@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from apps.accounts.models import User
 from apps.audit.models import Entry
 from apps.backends.models import Cluster, Pool
-from apps.backends.port import SeenAccount
+from apps.backends.port import SeenAccount, SeenQos, SeenUser
+from apps.quotas.account_users import packed
 from apps.quotas.accounts import take_in
 from apps.quotas.models import AccountsLook, AccountValue
 from apps.scheduling.models import Standing
@@ -17,6 +19,7 @@ from apps.tenants.models import Tenant
 from tests.api.conftest import Caller, refusal
 from tests.factories import NOW
 
+HIGH = SeenQos("high", 10, (), ("low",), "requeue", 90, "gres/gpu=16", "", "", 172_800)
 ADDRESS = "/api/v1/clusters/atlas/accounts"
 
 
@@ -28,13 +31,15 @@ def read(cluster: Cluster, pool: Pool, vision: Tenant) -> Cluster:
     seen = [
         SeenAccount("a-lab", "cv", None, None, users=3),
         SeenAccount(
-            "cv", "root", 30, 8, users=1, raw_usage=12.0, norm_shares=0.6, effective_usage=0.2,
+            "cv", "root", 30, 8, users=2, people=(SeenUser("ana", None, 4, 2, 12.0, 1.0, 1.0, 0.5),), raw_usage=12.0, norm_shares=0.6, effective_usage=0.2,
             level=3.0, fair_share=0.5,
         ),
         SeenAccount("root", "", 1, None),
     ]  # fmt: skip
     take_in(cluster, seen, now=NOW)
-    AccountsLook.objects.create(cluster=cluster, read_at=NOW, trouble="gone for a while")
+    AccountsLook.objects.create(
+        cluster=cluster, read_at=NOW, trouble="gone for a while", qos=packed([HIGH])
+    )
     Standing.objects.create(
         cluster=cluster, tenant=vision, tick_id=1, usage=1.0, share=0.5, usage_share=0.25,
         level=2.0, factor=1.0,
@@ -49,7 +54,7 @@ def test_an_admin_is_shown_the_tree_with_both_sides_numbers(
 
     assert (told["cluster"], told["trouble"]) == ("atlas", "gone for a while")
     assert [(one["name"], one["parent"], one["users"]) for one in told["accounts"]] == [
-        ("root", "", 0), ("cv", "root", 1), ("a-lab", "cv", 3),
+        ("root", "", 0), ("cv", "root", 2), ("a-lab", "cv", 3),
     ]  # fmt: skip
     cv: dict[str, Any] = told["accounts"][1]
     assert (cv["tenant"], cv["state"], cv["raw_usage"]) == ("vision", "taken", 12.0)
@@ -78,12 +83,24 @@ def test_others_are_shown_their_tenants_accounts_and_no_trouble(
     assert [one["name"] for one in mine["accounts"]] == ["cv"]
     assert mine["trouble"] == theirs["trouble"] == ""
     assert theirs["accounts"] == []
+    assert theirs["qos"] == mine["qos"] == [asdict(HIGH) | {"flags": [], "preempts": ["low"]}]
+
+
+def test_who_sees_an_account_sees_its_users(bob: User, call: Caller, read: Cluster) -> None:
+    (cv,) = call(bob).get(ADDRESS).json()["accounts"]
+
+    assert cv["people"] == [
+        {"name": "ana", "shares": None, "gpu_limit": 4, "gpus_per_job": 2, "raw_usage": 12.0,
+         "norm_shares": 1.0, "effective_usage": 1.0, "fair_share": 0.5},
+    ]  # fmt: skip
+    assert (cv["users"], cv["people_left"]) == (2, 1)
 
 
 def test_a_cluster_that_was_never_read_has_none(root: User, call: Caller, cluster: Cluster) -> None:
     told = call(root).get(ADDRESS).json()
 
-    assert told == {"cluster": "atlas", "read_at": None, "trouble": "", "accounts": []}
+    assert told == {"cluster": "atlas", "read_at": None, "trouble": "", "accounts": [],
+                    "qos": []}  # fmt: skip
     refusal(call(root).get("/api/v1/clusters/nowhere/accounts"), 404)
 
 

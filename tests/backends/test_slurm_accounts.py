@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from apps.backends.adapters.slurm.accounts import accounts_in, gpus_of, with_usage
+from apps.backends.adapters.slurm.accounts import accounts_in, gpus_of, qos_in, with_usage
 from apps.backends.adapters.slurm.notes import noted, with_note
 from apps.backends.kinds import backend_of
 from apps.backends.models import Cluster
-from apps.backends.port import BackendError, SeenAccount
+from apps.backends.port import BackendError, SeenAccount, SeenQos, SeenUser
 from tests.factories import NOW
 
 CONFIG = """\
@@ -23,10 +23,34 @@ HEAD = "Account|User|RawShares|NormShares|RawUsage|NormUsage|EffectvUsage|FairSh
 
 
 def test_rows_of_other_clusters_and_of_names_with_a_bar_are_left_out() -> None:
-    text = "lab|cv|root|||3|cpu=9,gres/gpu=8\nlab|cv||ana|a|1|\nlab|cv||ana|b|1|\n"
-    odd = "far|cv|root|||9|\nlab|pi|pe|org|||1|\n\n"
+    text = "lab|cv|root|||3|cpu=9,gres/gpu=8|\nlab|cv||ana||2|gres/gpu=4|gres/gpu=1\n"
+    odd = "far|cv|root|||9||\nfar|cv||bo||9||\nlab|pi|pe|org|||1||\n\n"
 
-    assert accounts_in(text + odd, "lab") == [SeenAccount("cv", "root", 3, 8, users=1)]
+    ana = SeenUser("ana", 2, 4, 1)
+    assert accounts_in(text + odd, "lab") == [
+        SeenAccount("cv", "root", 3, 8, users=1, people=(ana,))
+    ]
+
+
+def test_a_user_with_an_association_a_partition_is_one_user() -> None:
+    text = "lab|cv|root|||3||\nlab|cv||ana|a|1|gres/gpu=4|\nlab|cv||ana|b|2|gres/gpu=4|gres/gpu=1\n"
+    used = "cv|ana|1|0.25|12|0.5|0.5|0.3|1\ncv|ana|2|0.5|6|0.25|0.25|0.7|2\ncv||3|1|18|1|1||1\n"
+
+    (cv,) = with_usage(accounts_in(text, "lab"), f"{HEAD}\n{used}")
+
+    assert (cv.users, cv.fair_share) == (1, 0.7)
+    assert cv.people == (SeenUser("ana", 3, 4, None, 18, 0.75, 0.75, 0.7),)
+
+
+def test_a_qos_is_read_with_its_lists_and_times() -> None:
+    text = "low|5|||cluster|00:00:00||||\nbent|row\nhigh|10|DenyOnLimit,NoDecay|low,scav|requeue|"
+    more = "00:01:30|cpu=9,gres/gpu=16|gres/gpu=8|gres/gpu=4|2-00:00:00\n"
+
+    assert qos_in(text + more) == [
+        SeenQos("high", 10, ("DenyOnLimit", "NoDecay"), ("low", "scav"), "requeue", 90,
+                "cpu=9,gres/gpu=16", "gres/gpu=8", "gres/gpu=4", 172_800),
+        SeenQos("low", 5, preempt_mode="cluster"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -61,6 +85,9 @@ def test_silence_is_not_believed(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="slurmdbd lists no accounts of lab") as refusal:
         backend.accounts(now=NOW)  # type: ignore[attr-defined]
 
+    assert refusal.value.retry
+    with pytest.raises(BackendError, match="slurmdbd lists no QOS") as refusal:
+        backend.qos(now=NOW)  # type: ignore[attr-defined]
     assert refusal.value.retry
 
 

@@ -11,7 +11,7 @@ import pytest
 from apps.accounts.models import User
 from apps.audit.models import Entry
 from apps.backends.models import Cluster, Grade, Pool
-from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
+from apps.backends.port import NO_LIMIT, BackendError, SeenAccount, SeenQos
 from apps.common.errors import Conflict
 from apps.quotas.account_tenants import tenants_of
 from apps.quotas.accounts import keep, keep_accounts, settle_account, shares_for
@@ -32,6 +32,7 @@ class Ledger:
     written: list[tuple[str, int | None, int | None]] = field(default_factory=list)
     noted: list[tuple[str, dict[str, int]]] = field(default_factory=list)
     refuses: dict[str, str] = field(default_factory=dict)
+    ranks: list[SeenQos] = field(default_factory=list)
     broken: str = ""
     deaf: bool = False
 
@@ -39,6 +40,9 @@ class Ledger:
         if self.broken:
             raise BackendError(self.broken, retry=True)
         return list(self.rows.values())
+
+    def qos(self, *, now: datetime) -> Sequence[SeenQos]:
+        return self.ranks
 
     def set_account(
         self,

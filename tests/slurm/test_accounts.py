@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 
 from apps.accounts.models import User
 from apps.backends.models import Cluster, Grade, Pool
-from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
+from apps.backends.port import NO_LIMIT, BackendError, SeenAccount, SeenQos
 from apps.backends.services import add_cluster
 from apps.quotas.accounts import keep_accounts, settle_account
 from apps.quotas.models import AccountsLook, AccountValue
@@ -37,7 +37,7 @@ TREE = (
     "Account - 'odd x':Description='d':Organization='o':Fairshare=parent",
     "Parent - 'cv'",
     f"User - '{ME}':Fairshare=1",
-    "User - 'ana':Fairshare=2",
+    "User - 'ana':Fairshare=2:GrpTRES=gres/gpu=4:MaxTRESPerJob=gres/gpu=2",
     "Parent - 'nlp'",
     "User - 'bo':Fairshare=parent",
 )
@@ -111,6 +111,60 @@ def test_the_tree_is_read_as_sacctmgr_and_sshare_have_it(lab: Lab) -> None:
         for row in lab.run("sshare", "-a", "-l", "-n", "-P").splitlines()
         if row.strip().startswith("cv|") and row.split("|")[1]
     )
+
+
+def test_the_users_are_read_as_sacctmgr_and_sshare_have_them(lab: Lab) -> None:
+    lab.accounting.seed_usage(USAGE)
+    found = accounts(Stage(lab, Grade.OBSERVE))
+
+    told = {
+        (name, one.name): (one.shares, one.gpu_limit, one.gpus_per_job)
+        for name, account in found.items()
+        for one in account.people
+    }
+    assert told == {
+        ("root", ME): (1, None, None),
+        ("cv", ME): (1, None, None),
+        ("cv", "ana"): (2, 4, 2),
+        ("nlp", "bo"): (None, None, None),
+    }
+    out = lab.run("sshare", "-a", "-l", "-n", "-P").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")] for line in out]
+    printed = {(row[0], row[1]): row for row in rows if row[1]}
+    assert printed.keys() == told.keys()
+    for (name, user), row in printed.items():
+        (one,) = (one for one in found[name].people if one.name == user)
+        assert [one.norm_shares, one.raw_usage, one.effective_usage, one.fair_share] == [
+            float(row[at]) if row[at] else None for at in (3, 4, 6, 7)
+        ]
+    (ana,) = (one for one in found["cv"].people if one.name == "ana")
+    assert (ana.raw_usage, ana.effective_usage) == (600, 1)
+
+
+def test_the_qos_are_read_as_sacctmgr_has_them(lab: Lab) -> None:
+    backend = Stage(lab, Grade.OBSERVE).backend
+    lab.run("sacctmgr", "-i", "add", "qos", "low", "set", "priority=5")
+    try:
+        lab.run(
+            "sacctmgr", "-i", "add", "qos", "high", "set", "priority=10", "preempt=low",
+            "preemptmode=requeue", "gracetime=90", "flags=DenyOnLimit", "grptres=gres/gpu=16,cpu=99",
+            "maxtrespu=gres/gpu=8", "maxtresperjob=gres/gpu=4", "maxwall=2-00:00:00",
+        )  # fmt: skip
+        found = {one.name: one for one in backend.qos(now=now())}
+    finally:
+        lab.run("sacctmgr", "-i", "delete", "qos", "high,low")
+
+    assert list(found) == ["high", "low", "normal"]
+    assert found["high"] == SeenQos(
+        "high", 10, ("DenyOnLimit",), ("low",), "requeue", 90, "cpu=99,gres/gpu=16", "gres/gpu=8",
+        "gres/gpu=4", 172_800,
+    )  # fmt: skip
+    assert (found["low"].priority, found["low"].preempts, found["low"].longest_seconds) == (
+        5,
+        (),
+        None,
+    )
+    assert [one.name for one in backend.qos(now=now())] == ["normal"]
 
 
 @pytest.fixture

@@ -5,15 +5,22 @@ from __future__ import annotations
 import math
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from apps.backends.adapters.slurm.notes import GPUS, noted, with_note
 from apps.backends.adapters.slurm.runner import Answer, Runner
-from apps.backends.adapters.slurm.text import SLURMDBD, config_of
-from apps.backends.port import NO_LIMIT, BackendError, SeenAccount
+from apps.backends.adapters.slurm.text import SLURMDBD, config_of, seconds_of
+from apps.backends.port import NO_LIMIT, BackendError, SeenAccount, SeenQos, SeenUser
 
-ASSOCIATION = ("Cluster", "Account", "ParentName", "User", "Partition", "Share", "GrpTRES")
+ASSOCIATION = (
+    "Cluster", "Account", "ParentName", "User", "Partition", "Share", "GrpTRES", "MaxTRES",
+)  # fmt: skip
+QOS = (
+    "Name", "Priority", "Flags", "Preempt", "PreemptMode", "GraceTime", "GrpTRES", "MaxTRESPU",
+    "MaxTRESPerJob", "MaxWall",
+)  # fmt: skip
 SHARES = (
     "Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare", "LevelFS",
 )  # fmt: skip
@@ -21,6 +28,7 @@ SHARES = (
 NOT_IN_A_NAME = frozenset(",=|'\"`\\[]()*")
 LONGEST = 255
 MOST = 1_000_000_000
+Number = TypeVar("Number", int, float)
 GONE = "Slurm has no such account any more: nothing was changed."
 DENIED = ("privilege", "permission denied", "access denied")
 
@@ -165,19 +173,39 @@ def _refused(runner: Runner, answer: Answer) -> BackendError:
 def accounts_in(text: str, cluster: str) -> list[SeenAccount]:
     """Return the accounts that ``sacctmgr show assoc`` printed, by name, without their usage."""
     found: dict[str, SeenAccount] = {}
-    # A user who has an association a partition is one user all the same.
-    users: dict[str, set[str]] = defaultdict(set)
+    people: dict[str, dict[str, SeenUser]] = defaultdict(dict)
     for line in text.splitlines():
         cells = line.split("|")
         if len(cells) != len(ASSOCIATION) or cells[0] != cluster:
             continue
-        _, account, parent, user, _, share, limits = cells
-        if user:
-            users[account].add(user)
-            continue
+        _, account, parent, user, _, share, limits, of_a_job = cells
         shares = int(share) if share.isdigit() else None
-        found[account] = SeenAccount(account, parent, shares, gpus_of(limits))
-    return [replace(found[name], users=len(users[name])) for name in sorted(found)]
+        if not user:
+            found[account] = SeenAccount(account, parent, shares, gpus_of(limits))
+            continue
+        one = SeenUser(user, shares, gpus_of(limits), gpus_of(of_a_job))
+        before = people[account].get(user)
+        people[account][user] = one if before is None else _both(before, one)
+    return [
+        replace(found[name], users=len(people[name]), people=tuple(people[name].values()))
+        for name in sorted(found)
+    ]
+
+
+def _both(one: SeenUser, other: SeenUser) -> SeenUser:
+    """Return two associations of a user's, each of a partition, as those of one user all the same."""
+    same_limit = one.gpu_limit == other.gpu_limit
+    same_of_a_job = one.gpus_per_job == other.gpus_per_job
+    return SeenUser(
+        one.name,
+        _sum(one.shares, other.shares),
+        one.gpu_limit if same_limit else None,
+        one.gpus_per_job if same_of_a_job else None,
+    )
+
+
+def _sum(one: Number | None, other: Number | None) -> Number | None:
+    return one if other is None else other if one is None else one + other
 
 
 def gpus_of(limits: str) -> int | None:
@@ -209,11 +237,10 @@ def with_usage(accounts: list[SeenAccount], text: str) -> list[SeenAccount]:
         raise BackendError("sshare printed its columns in a way not understood.", retry=True)
     rows = [dict(zip(heads, row, strict=True)) for row in lines[1:] if len(row) == len(heads)]
     own = {row["Account"]: row for row in rows if not row["User"]}
-    best: dict[str, float] = {}
+    theirs: dict[str, dict[str, list[dict[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        factor = number(row["FairShare"])
-        if row["User"] and factor is not None:
-            best[row["Account"]] = max(factor, best.get(row["Account"], 0.0))
+        if row["User"]:
+            theirs[row["Account"]][row["User"]].append(row)
     return [
         account
         if account.name not in own
@@ -223,7 +250,67 @@ def with_usage(accounts: list[SeenAccount], text: str) -> list[SeenAccount]:
             norm_shares=number(own[account.name]["NormShares"]),
             effective_usage=number(own[account.name]["EffectvUsage"]),
             level=number(own[account.name]["LevelFS"]),
-            fair_share=best.get(account.name),
+            fair_share=_best(row for each in theirs[account.name].values() for row in each),
+            people=tuple(_used(one, theirs[account.name][one.name]) for one in account.people),
         )
         for account in accounts
     ]
+
+
+def _best(rows: Iterable[Mapping[str, str]]) -> float | None:
+    """Return the best fair share of some rows of users."""
+    factors = [number(row["FairShare"]) for row in rows]
+    return max((factor for factor in factors if factor is not None), default=None)
+
+
+def _used(user: SeenUser, rows: list[dict[str, str]]) -> SeenUser:
+    """Return a user with what sshare prints, a row for each association in the account."""
+    told: dict[str, float | None] = dict.fromkeys(("RawUsage", "NormShares", "EffectvUsage"))
+    for row in rows:
+        told = {name: _sum(value, number(row[name])) for name, value in told.items()}
+    return replace(
+        user,
+        raw_usage=told["RawUsage"],
+        norm_shares=told["NormShares"],
+        effective_usage=told["EffectvUsage"],
+        fair_share=_best(rows),
+    )
+
+
+def read_qos(runner: Runner) -> list[SeenQos]:
+    """Return the QOS of slurmdbd's, which all of its clusters have, the highest first.
+
+    :raises BackendError: if it does not answer.
+    """
+    found = qos_in(_ask(runner, "-nP", "show", "qos", f"format={','.join(QOS)}").out)
+    if not found:
+        # There is always one called normal.
+        raise BackendError("slurmdbd lists no QOS.", retry=True)
+    return found
+
+
+def qos_in(text: str) -> list[SeenQos]:
+    """Return the QOS that ``sacctmgr show qos`` printed."""
+    rows = [line.split("|") for line in text.splitlines()]
+    found = [
+        SeenQos(
+            name,
+            int(priority) if priority.isdigit() else 0,
+            _list(flags),
+            _list(preempts),
+            mode,
+            seconds_of(grace) or 0,
+            together,
+            per_user,
+            per_job,
+            seconds_of(longest),
+        )
+        for name, priority, flags, preempts, mode, grace, together, per_user, per_job, longest in (
+            row for row in rows if len(row) == len(QOS)
+        )
+    ]
+    return sorted(found, key=lambda one: (-one.priority, one.name))
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(",") if part)

@@ -41,6 +41,7 @@ from apps.backends.port import (
     Recalled,
     Sample,
     SeenAccount,
+    SeenQos,
 )
 from apps.common.time import MICROSECOND, from_us, to_us
 
@@ -65,7 +66,7 @@ CANNOT = {
     "shrink": "A running Slurm job keeps all its nodes, so a gang here has no smallest size.",
     "racks": "The topology of the network is not read from Slurm.",
     "nvlink": "Slurm does not tell which nodes share NVLink.",
-    "isolation": "Of Slurm's limits only an account's shares and GPUs are read and set; QOS is not.",
+    "isolation": "Slurm's QOS and its users' limits are only read; an account's shares and GPUs are set.",
 }
 
 
@@ -233,6 +234,10 @@ class SlurmBackend:
     def accounts(self, *, now: datetime) -> Sequence[SeenAccount]:
         """Return Slurm's accounts with their shares, limits and fair share."""
         return slurm_accounts.read(self._runner)
+
+    def qos(self, *, now: datetime) -> Sequence[SeenQos]:
+        """Return Slurm's QOS."""
+        return slurm_accounts.read_qos(self._runner)
 
     def set_account(
         self,
