@@ -17,6 +17,7 @@ from django.utils import timezone
 from apps.backends.models import Cluster
 from apps.common import show
 from apps.common.errors import DomainError
+from apps.console.account_lines import NOWHERE, number, qos_lines, users_tables
 from apps.console.cluster_forms import WHY
 from apps.console.marks import Alert
 from apps.console.pages import Crumb, Export, Foot, PageInfo
@@ -24,6 +25,7 @@ from apps.console.people import viewer_of
 from apps.console.views_actions import ReasonForm
 from apps.console.views_cluster_changes import ForAdmins, crumbs_of
 from apps.console.views_clusters import ClusterPage, cluster_or_404
+from apps.quotas.account_users import qos_of
 from apps.quotas.accounts import settle_account
 from apps.quotas.models import Account, AccountsLook, ValueState, What
 from apps.scheduling.account_rows import AccountRow, account_rows, accounts_visible_to
@@ -36,7 +38,6 @@ GLYPHS = {
     ValueState.TAKEN: ("dot", "ink3"),
 }
 APART = (ValueState.DRIFTED, ValueState.REFUSED)
-NOWHERE = "–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,7 @@ class Line:
 
 def _pair(theirs: float | None, ours: float | None) -> Pair:
     off = theirs is not None and ours is not None and abs(theirs - ours) >= 0.000_001
-    return Pair(_number(theirs), _number(ours), off)
-
-
-def _number(value: float | None) -> str:
-    return NOWHERE if value is None else show.decimals(value, 6)
+    return Pair(number(theirs), number(ours), off)
 
 
 def _noted(row: AccountRow) -> list[tuple[str, int]]:
@@ -136,6 +133,8 @@ class AccountsPage(ClusterPage):
             "answer": self.words(lines),
             "alerts": alerts,
             "lines": lines,
+            "users": users_tables(self.rows),
+            "qos": qos_lines(qos_of(self.look.qos)),
             "pools": self.scope.all_pools,
             "look": self.look,
             "now": timezone.now(),

@@ -32,6 +32,8 @@ def people_of(kept: Sequence[Sequence[Any]]) -> tuple[SeenUser, ...]:
 
 def qos_of(kept: Sequence[Sequence[Any]]) -> tuple[SeenQos, ...]:
     """Return the QOS that were kept."""
-    return tuple(
-        SeenQos(*(tuple(cell) if isinstance(cell, list) else cell for cell in row)) for row in kept
-    )
+    return tuple(SeenQos(*_cells(row)) for row in kept)
+
+
+def _cells(row: Sequence[Any]) -> list[Any]:
+    return [tuple(cell) if isinstance(cell, list) else cell for cell in row]

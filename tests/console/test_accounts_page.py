@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from apps.audit.models import Entry
 from apps.backends.models import Cluster
+from apps.backends.port import SeenQos, SeenUser
 from apps.backends.services import add_cluster
+from apps.console.account_lines import MOST_SHOWN
+from apps.quotas.account_users import packed
 from apps.quotas.models import Account, AccountsLook, AccountValue, What
 from apps.scheduling.models import Standing
 
@@ -25,7 +31,12 @@ def boreas(world: SimpleNamespace, now: datetime) -> Cluster:
     cluster = add_cluster(
         "boreas", kind="slurm", now=now, grade="drive", options={"accounts": {"nlp": "language"}}
     )
-    AccountsLook.objects.create(cluster=cluster, read_at=now, tried_at=now)
+    ranks = [
+        SeenQos("high", 10, ("DenyOnLimit",), ("low",), "requeue", 90, "gres/gpu=16", "gres/gpu=8",
+                "gres/gpu=4", 172_800),
+        SeenQos("low", 5, preempt_mode="cluster"),
+    ]  # fmt: skip
+    AccountsLook.objects.create(cluster=cluster, read_at=now, tried_at=now, qos=packed(ranks))
 
     def account(name: str, parent: str, tenant: str | None, share: float) -> Account:
         return Account.objects.create(
@@ -36,6 +47,10 @@ def boreas(world: SimpleNamespace, now: datetime) -> Cluster:
 
     account("top", "", None, 1.0)
     language, vision = account("language", "top", "nlp", 0.4), account("cv", "top", "vision", 0.6)
+    vision.users, vision.people = 2, packed([SeenUser("zoe", 3, 4, 2, 600.0, 0.75, 1.0, 0.5)])
+    vision.save()
+    language.users, language.people = 1, packed([SeenUser("yan", None)])
+    language.save()
     wanted = {"is_wanted": True, "base": 1.0, "wanted_at": now, "met_at": now}
     AccountValue.objects.create(
         account=language, what=What.SHARES, seen=9, wanted=4, drifted_at=now, **wanted
@@ -69,11 +84,54 @@ def test_an_admin_sees_all_with_what_differs(boreas: Cluster, as_user: AsUser) -
     )
 
 
-def test_others_see_their_own_and_decide_on_none(boreas: Cluster, as_user: AsUser) -> None:
-    page = html_of(as_user("alice"))
+def cells(page: str, table: str) -> list[list[str]]:
+    """Return what stands in each body row of the tables of a class."""
+    bodies = re.findall(rf'<table class="{table}">.*?<tbody>(.*?)</tbody>', page, re.DOTALL)
+    rows = [row for body in bodies for row in body.split("</tr>") if "<th" in row]
+    return [
+        [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", row)]
+        for row in rows
+    ]
 
-    assert "language" in page
-    assert "cv" not in page
+
+def test_the_users_of_an_account_and_the_qos_are_tables(boreas: Cluster, as_user: AsUser) -> None:
+    page = html_of(as_user("admin"))
+
+    assert cells(page, "account-users") == [
+        ["zoe", "3", "4", "2", "600", "0.750000", "1.000000", "0.500000"],
+        ["yan", "parent", *"––––––"],
+    ]
+    assert page.count("and 1 more with no more usage") == 1
+    assert cells(page, "qos") == [
+        ["high", "10", "low", "requeue, after 1 min 30 s", "gres/gpu=16", "gres/gpu=8",
+         "gres/gpu=4", "2 d", "DenyOnLimit"],
+        ["low", "5", "–", "as the cluster has it", *"–––––"],
+    ]  # fmt: skip
+    assert "does not read which of them a job has" in page
+    assert cells(html_of(as_user("carol")), "qos") == cells(page, "qos")
+
+
+def test_more_users_are_no_more_queries(boreas: Cluster, as_user: AsUser) -> None:
+    client = as_user("admin")
+    client.get(PAGE)
+    with CaptureQueriesContext(connection) as few:
+        client.get(PAGE)
+    many = packed(SeenUser(f"u{at}", 1) for at in range(200))
+    Account.objects.update(people=many, users=200)
+    with CaptureQueriesContext(connection) as more:
+        page = html_of(client)
+
+    assert len(more) == len(few)
+    assert len(cells(page, "account-users")) == 3 * MOST_SHOWN
+
+
+def test_others_see_their_own_and_decide_on_none(boreas: Cluster, as_user: AsUser) -> None:
+    answer = as_user("alice").get(PAGE)
+    page = answer.content.decode()
+
+    assert [line.row.name for line in answer.context["lines"]] == ["language"]
+    assert [table.account for table in answer.context["users"]] == ["language"]
+    assert "zoe" not in page
     assert "Decide on" not in page
     assert as_user("alice").get(f"{PAGE}language/").status_code == 403
     assert "None of its accounts is one of yours." in html_of(as_user("carol"))
