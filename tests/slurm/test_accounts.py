@@ -141,6 +141,27 @@ def test_the_users_are_read_as_sacctmgr_and_sshare_have_them(lab: Lab) -> None:
     assert (ana.raw_usage, ana.effective_usage) == (600, 1)
 
 
+def test_a_user_with_an_association_a_partition_is_one_user(lab: Lab) -> None:
+    lab.accounting.register()
+    for partition, shares in (("main", 2), ("other", 3)):
+        lab.run("sacctmgr", "-i", "add", "user", "cy", "account=nlp", f"partition={partition}",
+                f"fairshare={shares}")  # fmt: skip
+
+    def printed() -> list[list[str]]:
+        out = lab.run("sshare", "-a", "-l", "-n", "-P").splitlines()
+        rows = [[cell.strip() for cell in line.split("|")] for line in out]
+        return [row for row in rows if row[:2] == ["nlp", "cy"]]
+
+    lab.wait(lambda: len(printed()) == 2, "sshare to show both")
+    nlp = accounts(Stage(lab, Grade.OBSERVE))["nlp"]
+
+    assert [one.name for one in nlp.people].count("cy") == 1
+    assert nlp.users == 2
+    (cy,) = (one for one in nlp.people if one.name == "cy")
+    assert (cy.shares, cy.raw_usage) == (5, 0)
+    assert cy.norm_shares == pytest.approx(sum(float(row[3] or 0) for row in printed()))
+
+
 def test_the_qos_are_read_as_sacctmgr_has_them(lab: Lab) -> None:
     backend = Stage(lab, Grade.OBSERVE).backend
     lab.run("sacctmgr", "-i", "add", "qos", "low", "set", "priority=5")
