@@ -42,6 +42,9 @@ OVERLAP = timedelta(minutes=30)
 MARGIN = timedelta(seconds=5)
 """What ended after the newest look is the next one's to see, to the second."""
 
+SLACK = timedelta(seconds=2)
+"""A cluster counts whole seconds, and so is known how far its clock is off."""
+
 HOLD, SECONDS = timedelta(minutes=10), 20.0
 """Longer than an answer may take; and how long one task reads before others have their turn."""
 
@@ -167,7 +170,7 @@ class _Reading:
         return [
             work
             for work, start, end in spans
-            if bisect_left(looks, start) == bisect_left(looks, end)
+            if bisect_left(looks, start + SLACK) >= bisect_left(looks, end)
         ]
 
     @contextmanager

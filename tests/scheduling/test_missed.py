@@ -106,6 +106,16 @@ def test_what_a_look_could_show_is_left_to_looks(
     assert not Job.objects.exists()
 
 
+def test_a_look_in_the_second_in_which_a_run_began_did_not_see_it(
+    knows: Knowing, atlas: Cluster
+) -> None:
+    # It began after that look, and the cluster does not count parts of a second.
+    looked(atlas, NOW + HOUR + timedelta(milliseconds=300))
+    knows.works = [run(7, NOW + HOUR)]
+
+    assert read(atlas, LATER).runs == 1
+
+
 def test_a_run_on_a_node_that_nobody_knows_is_left_out(knows: Knowing, atlas: Cluster) -> None:
     knows.works = [run(7, NOW + HOUR, nodes=("gone",))]
 
