@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from apps.common import show
 from apps.common.time import to_us
 from apps.ledger.intervals import close_holds, node_seen, open_holds
 from tests.console import ledgered
@@ -35,9 +36,10 @@ def story(observed, make_job, now):
     return {"job": job, "late": late, "at": at}
 
 
-def test_the_job_that_left_last_is_named_and_linked(story, as_user):
+def test_the_job_that_left_last_is_named_and_linked(story, as_user, now):
     left = story["at"] + timedelta(seconds=46)
-    said = f"r8 waited for a GPU on gpu-n03 that scratch-eval left at {left:%H:%M:%S}."
+    at = show.instant(left, now=now, style="seconds")
+    said = f"r8 waited for a GPU on gpu-n03 that scratch-eval left at {at}."
 
     for path in (f"/waterfall/?job={story['job'].pk}", f"/jobs/{story['job'].pk}/waterfall/"):
         page = as_user("admin").get(path)
@@ -81,7 +83,10 @@ def test_a_node_that_came_back_is_the_cause(observed, make_job, as_user, now):
     told = text_of(as_user("admin").get(f"/jobs/{job.pk}/waterfall/"))
 
     back = at + timedelta(seconds=40)
-    assert f"r8 waited for a GPU on gpu-n03, which came back at {back:%H:%M:%S}." in told
+    assert (
+        f"r8 waited for a GPU on gpu-n03, which came back at {show.instant(back, now=now, style='seconds')}."
+        in told
+    )
 
 
 def test_members_whose_room_came_one_after_the_other_blame_the_last(
@@ -122,7 +127,10 @@ def test_a_member_whose_room_was_lent_is_not_what_the_others_waited_for(
     told = text_of(as_user("admin").get(f"/jobs/{job.pk}/waterfall/"))
 
     assert "16 GPUs waited 10 min for 8 more" in told
-    assert f"r2 waited for 8 GPUs on gpu-n02, which came free at {start:%H:%M:%S}." in told
+    assert (
+        f"r2 waited for 8 GPUs on gpu-n02, which came free at {show.instant(start, now=now, style='seconds')}."
+        in told
+    )
 
 
 @pytest.mark.parametrize(
