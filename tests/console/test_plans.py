@@ -19,6 +19,8 @@ PAGE = "/waterfall/"
 @pytest.fixture
 def foreign(world, make_job, now):
     """Make a job of the cluster's own at a place in our line, and plan it."""
+    world.cluster.clock_now = now
+    world.cluster.save()
     look = LineLook.objects.create(cluster=world.cluster, tried_at=now, read_at=now)
 
     def make(name, tenant, place, minutes, nodes="gpu[1-4]", **more):
