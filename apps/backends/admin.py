@@ -6,12 +6,13 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from apps.accounts.models import User
 from apps.audit import services as audit
 from apps.backends import secrets
-from apps.backends.models import Cluster, Node, Pool
+from apps.backends.models import Cluster, LineLook, Node, Pool
 from apps.backends.services import request_tick
 from apps.common.readonly import ReadOnly, ReadOnlyAdmin
 
@@ -108,3 +109,16 @@ class NodeAdmin(ReadOnlyAdmin[Node]):
     list_filter = ("cluster", "pool", "state", ("gone_at", admin.EmptyFieldListFilter))
     search_fields = ("name", "rack")
     list_select_related = ("pool__cluster",)
+
+
+@admin.register(LineLook)
+class LineLookAdmin(ReadOnlyAdmin[LineLook]):
+    """When each cluster's own line was read; what it told of each job is on that job's page."""
+
+    exclude = ("places",)
+    list_display = ("cluster", "read_at", "tried_at", "trouble", "no_terms")
+    list_select_related = ("cluster",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[LineLook]:
+        """Leave what was told of up to 20,000 jobs unread."""
+        return super().get_queryset(request).defer("places")
