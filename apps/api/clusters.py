@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.db.models import Count, F, Sum
@@ -41,6 +42,7 @@ from apps.quotas.account_users import qos_of
 from apps.quotas.accounts import settle_account
 from apps.quotas.models import Account, AccountsLook
 from apps.scheduling.account_rows import account_rows, accounts_visible_to
+from apps.scheduling.advised import given_to
 from apps.tenants.selectors import is_admin
 
 
@@ -99,8 +101,23 @@ class PolicyShown(serializers.ModelSerializer[ClusterPolicy]):
         exclude: ClassVar = ["id", "cluster"]
 
 
+class AdviceShown(serializers.Serializer[Any]):
+    """What came of giving a cluster our order of its own line."""
+
+    jobs = serializers.IntegerField(help_text="Waiting jobs with a nice that Rollcall set.")
+    by_hand = serializers.IntegerField(
+        help_text="Those left alone, as somebody changed their nice or priority after that."
+    )
+    given_at = serializers.DateTimeField(allow_null=True, help_text="When one was last set.")
+    trouble = serializers.CharField(help_text="Why the last try failed, for admins; or empty.")
+
+
 class ClusterDetail(ClusterShown):
     """A cluster with its pools and its policy."""
+
+    advice = AdviceShown(
+        source="advice_given", allow_null=True, help_text="null: it is not in grade advise."
+    )
 
     pools = PoolShown(many=True, source="pools_seen")
     policy = PolicyShown(source="policy_in_force")
@@ -210,7 +227,7 @@ class Clusters(Endpoint):
         responses=ClusterDetail,
     )
     def retrieve(self, request: Request, name: str) -> Response:
-        return self._shown(known_cluster(name))
+        return self._shown(known_cluster(name), caller(request))
 
     @extend_schema(
         operation_id="add_cluster",
@@ -231,7 +248,7 @@ class Clusters(Endpoint):
             token_name=token_of(request),
         )
         services.request_tick(cluster)
-        return self._shown(cluster, status=201)
+        return self._shown(cluster, caller(request), status=201)
 
     @extend_schema(
         operation_id="change_cluster",
@@ -280,9 +297,13 @@ class Clusters(Endpoint):
         changed = services.change_cluster(
             cluster, by=by, now=timezone.now(), token_name=name, **changes
         )
-        return self._shown(changed)
+        return self._shown(changed, by)
 
-    def _shown(self, cluster: Any, status: int = 200) -> Response:
+    def _shown(self, cluster: Any, user: User, status: int = 200) -> Response:
+        given = given_to(cluster)
+        if given is not None and not is_admin(user):
+            given = replace(given, trouble="")  # it may name users of the cluster
+        cluster.advice_given = given
         cluster.pools_seen = pools_seen(cluster)
         cluster.policy_in_force = policy_of(cluster)
         return Response(ClusterDetail(cluster).data, status=status)

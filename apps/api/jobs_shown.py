@@ -10,6 +10,7 @@ from rest_framework import serializers
 from apps.api.evictions import EvictionShown
 from apps.jobs.models import Attempt, Job, TopologyChoice
 from apps.jobs.states import WAITING, JobState
+from apps.scheduling.advised import nice_of
 
 
 class HeldShown(serializers.Serializer[Any]):
@@ -91,8 +92,21 @@ class AttemptShown(serializers.Serializer[Any]):
         return [member.node.name for member in attempt.members.all()]
 
 
+class AdvisedShown(serializers.Serializer[Any]):
+    """The nice that a job of the cluster's own line was given, so that it follows our order."""
+
+    nice = serializers.IntegerField(source="asked")
+    original = serializers.IntegerField(help_text="What it had before; it has it back in the end.")
+    at = serializers.DateTimeField(source="asked_at")
+    by_hand_at = serializers.DateTimeField(
+        allow_null=True, help_text="Since when it is left alone, as somebody changed it there."
+    )
+
+
 class JobDetail(JobShown):
     """A job with all that is known of it."""
+
+    advised = serializers.SerializerMethodField(help_text="null: it was given none.")
 
     depends_on = serializers.SerializerMethodField()
     workload = serializers.DictField()
@@ -100,6 +114,11 @@ class JobDetail(JobShown):
     evictions = EvictionShown(
         many=True, source="told_evictions", help_text="On either side; the newest 100."
     )
+
+    @extend_schema_field(AdvisedShown(allow_null=True))
+    def get_advised(self, job: Job) -> dict[str, Any] | None:
+        nice = nice_of(job) if job.foreign_ref and job.state in WAITING else None
+        return None if nice is None else AdvisedShown(nice).data
 
     def get_depends_on(self, job: Job) -> list[int]:
         return sorted(needed.pk for needed in job.depends_on.all())

@@ -190,6 +190,31 @@ class Sample:
     idle_since: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SeenRank:
+    """Where work that was submitted to the cluster itself stands in the cluster's own line.
+
+    The higher its ``priority`` the sooner it starts; ``nice`` was taken off it. ``listed``: it waits
+    in the line; what runs, or is on hold, has a nice alone.
+    """
+
+    ref: str
+    priority: int
+    nice: int
+    listed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLine:
+    """The cluster's own line: work by ref; ``since``: when the cluster last started.
+
+    What it was told shortly before that it may have forgotten.
+    """
+
+    work: Mapping[str, SeenRank]
+    since: datetime
+
+
 # What ``set_account`` takes for no limit at all.
 NO_LIMIT = -1
 
@@ -348,6 +373,26 @@ class TellsLine(Protocol):
 
     def line(self, *, now: datetime) -> OwnLine:
         """Return the jobs that wait on the cluster, as its own scheduler sees them."""
+
+
+@runtime_checkable
+class Ranks(Protocol):
+    """What a kind of cluster offers beside, if it ``can`` "rank": to be told our order of its own line.
+
+    ``rank`` only answers; whoever asks keeps what was there before, and then has it set.
+    """
+
+    def ranks(self, *, now: datetime) -> SeenLine:
+        """Return where work that was submitted to the cluster itself stands, as last looked at."""
+
+    def rank(self, order: Sequence[str], *, most: int, now: datetime) -> Mapping[str, int]:
+        """Return the nice that puts these in order, by ref: of as few as that takes.
+
+        At most ``most`` of them, the first in the order first. Those that are not listed are left out.
+        """
+
+    def renice(self, nice: Mapping[str, int], *, now: datetime) -> None:
+        """Set the nice of work, by ref; of what is gone nothing is said."""
 
 
 class KeepsAccounts(Protocol):

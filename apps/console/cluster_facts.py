@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import mean, median
 
 from django.db import models
@@ -18,6 +19,7 @@ from apps.common.errors import DomainError
 from apps.console.marks import Alert
 from apps.console.people import Told, Viewer
 from apps.ledger.models import Interval, IntervalKind
+from apps.scheduling.advised import given_to
 from apps.scheduling.models import HistoryImport, HistoryReading, ImportState, Tick
 from apps.scheduling.selectors import imports_of, percent_done
 
@@ -26,7 +28,7 @@ JOBS_SHOWN = 3
 IMPORTS_SHOWN = 3
 GRADES: dict[str, str] = {
     Grade.OBSERVE: "Rollcall only watches: nothing on it is changed, and the plan shows what would be done.",
-    Grade.ADVISE: "Rollcall watches and plans; nothing on it is started or stopped.",
+    Grade.ADVISE: "Rollcall plans and, where it can, puts the cluster’s own line in that order; it starts and stops nothing.",
     Grade.DRIVE: "Rollcall starts, stops and evicts the jobs that are submitted here.",
 }
 ABLE = {
@@ -42,6 +44,7 @@ ABLE = {
     "line": "tell its own priorities and planned starts",
     "accounts": "read accounts, shares and limits, and write them",
     "run_as_user": "run each job as the user who submitted it",
+    "rank": "give the jobs that wait in its own line our order, in grade advise",
 }
 TONES = {"ok": ("check", "ok"), "warning": ("warn", "warn"), "missing": ("cross", "bad")}
 NODE_MARKS = {
@@ -251,6 +254,35 @@ def reading_words(cluster: Cluster) -> tuple[str, str]:
         f" that no look had shown, and {show.whole(reading.mended)} that had been taken for lost."
     )
     return text, reading.problem
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRow:
+    """What came of giving a cluster our order, in words; ``at``: when it last was."""
+
+    text: str
+    at: datetime | None
+    trouble: str
+
+
+def advice_row(cluster: Cluster, viewer: Viewer) -> AdviceRow | None:
+    """Return what a cluster was told of our order; None: nothing, and nothing is left of it."""
+    given = given_to(cluster)
+    if given is None:
+        return None
+    if cluster.grade == Grade.ADVISE:
+        one, many = "waiting job has", "waiting jobs have"
+        text = f"{show.counted(given.jobs, one, many)} a nice that Rollcall set."
+    else:
+        one, many = "waiting job is", "waiting jobs are"
+        text = f"{show.counted(given.jobs, one, many)} yet to have back the nice of before."
+    if given.by_hand:
+        counted = show.counted(given.by_hand, "job is", "jobs are")
+        text += f" {counted} left alone: somebody changed the nice or the priority."
+    trouble = given.trouble
+    if trouble and not viewer.is_admin:
+        trouble = "The last try failed; admins see why."
+    return AdviceRow(text, given.given_at, trouble)
 
 
 def trouble_of(cluster: Cluster, viewer: Viewer) -> list[Alert]:

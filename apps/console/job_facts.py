@@ -23,6 +23,8 @@ from apps.jobs.eviction_words import asked, happened, what_it_cost
 from apps.jobs.models import Attempt, Eviction, Job, Move
 from apps.jobs.states import TERMINAL, WAITING, JobState, Outcome
 from apps.ledger.selectors import JobCost, Prices, job_cost
+from apps.scheduling.advised import nice_of
+from apps.scheduling.models import Nice, NiceState
 from apps.scheduling.own_lines import OnCluster, on_cluster
 from apps.scheduling.selectors import explain
 
@@ -57,17 +59,31 @@ def job_or_404(viewer: Viewer, pk: int) -> Job:
     return job
 
 
-def foreign_words(job: Job) -> str:
-    """Say who submitted a job to the cluster itself, and what the cluster says of its wait."""
+def foreign_words(job: Job, advised: str = "") -> str:
+    """Say who submitted a job to the cluster itself, and what the cluster says of its wait.
+
+    ``advised``: what Rollcall had the cluster do with it; else it only looks on.
+    """
     told = job.workload
     who = f" by {told['user']}" if told.get("user") else ""
     account = f", account {told['account']}" if told.get("account") else ""
-    words = f"Submitted to {job.cluster} itself{who}{account}: Rollcall only looks on."
+    words = f"Submitted to {job.cluster} itself{who}{account}{'.' if advised else ': Rollcall only looks on.'}"
     if job.state in WAITING and told.get("reason"):
         words += f" The cluster says: {told['reason']}."
     if job.state in WAITING and told.get("tasks", 1) > 1:
         words += f" {show.whole(told['tasks'])} tasks of it wait alike."
-    return words
+    return f"{words} {advised}".strip()
+
+
+def advised_words(nice: Nice, viewer: Viewer) -> str:
+    """Say which nice a job was given and why, or that somebody changed it after that."""
+    asked = f"Rollcall asked {nice.job.cluster.get_kind_display()} for nice {nice.asked:,}"
+    if nice.state == NiceState.BY_HAND:
+        return f"{asked}; somebody changed its nice or priority, and it is left alone since."
+    if nice.other is None:
+        return f"{asked}, so that it starts in its turn."
+    side = "before" if nice.sooner else "after"
+    return f"{asked}, so that it starts {side} {show.cut(viewer.told(nice.other).text)}."
 
 
 class JobFacts:
@@ -252,7 +268,8 @@ class JobFacts:
         """Return one or two sentences below the answer."""
         job = self.job
         if job.foreign_ref:
-            return foreign_words(job)
+            nice = nice_of(job) if job.state in WAITING else None
+            return foreign_words(job, "" if nice is None else advised_words(nice, self.viewer))
         if job.state in WAITING:
             stuck = self.why is None or self.why["code"] in STUCK
             itself = "" if stuck else STARTS_ITSELF

@@ -5,7 +5,16 @@ from __future__ import annotations
 from django.contrib import admin
 
 from apps.common.readonly import ReadOnlyAdmin
-from apps.scheduling.models import Forecast, HistoryImport, HistoryReading, Standing, Tick, Verdict
+from apps.scheduling.models import (
+    Advice,
+    Forecast,
+    HistoryImport,
+    HistoryReading,
+    Nice,
+    Standing,
+    Tick,
+    Verdict,
+)
 
 
 @admin.register(Tick)
@@ -46,6 +55,24 @@ class ForecastAdmin(ReadOnlyAdmin[Forecast]):
     list_display = ("job", "cluster", "starts_us", "tick_id")
     list_filter = ("cluster",)
     search_fields = ("=job__id", "job__name")
+    list_select_related = ("job", "cluster")
+
+
+@admin.register(Advice)
+class AdviceAdmin(ReadOnlyAdmin[Advice]):
+    """When each cluster was last given our order of its own line."""
+
+    list_display = ("cluster", "given_at", "trouble", "again_at")
+    list_select_related = ("cluster",)
+
+
+@admin.register(Nice)
+class NiceAdmin(ReadOnlyAdmin[Nice]):
+    """The nice that jobs of a cluster's own line had, and were given."""
+
+    list_display = ("job", "cluster", "original", "asked", "asked_at", "state")
+    list_filter = ("cluster", "state")
+    search_fields = ("=job__id",)
     list_select_related = ("job", "cluster")
 
 

@@ -158,3 +158,49 @@ class HistoryReading(models.Model):
 
     def __str__(self) -> str:
         return f"history of {self.cluster} since its first look"
+
+
+class Advice(models.Model):
+    """When a cluster was last given our order of its own line, and why that failed."""
+
+    cluster = models.OneToOneField(
+        "backends.Cluster", models.CASCADE, primary_key=True, related_name="advice"
+    )
+    given_at = models.DateTimeField(null=True, help_text="When a nice was last set.")
+    trouble = models.TextField(blank=True, help_text="Why the last try failed; empty: it did not.")
+    again_at = models.DateTimeField(null=True, help_text="After a failure: not before.")
+
+    def __str__(self) -> str:
+        return f"advice to {self.cluster}"
+
+
+class NiceState(models.TextChoices):
+    ASKED = "asked", "asked for"
+    SET = "set", "set"
+    BY_HAND = "by_hand", "changed by hand"
+
+
+class Nice(models.Model):
+    """The nice that a job of the cluster's own line had, and the one it was given for our order.
+
+    Written before the cluster is asked, so that what was there before is known whatever happens then.
+    What is seen decides what came of it: one that somebody changed after that is left alone.
+    """
+
+    job = models.OneToOneField("jobs.Job", models.CASCADE, primary_key=True, related_name="advised")
+    cluster = models.ForeignKey("backends.Cluster", models.CASCADE, related_name="+")
+    original = models.BigIntegerField(help_text="What it had before the first time.")
+    before = models.BigIntegerField(help_text="What it had before the last time.")
+    asked = models.BigIntegerField()
+    asked_at = models.DateTimeField()
+    state = models.CharField(max_length=8, choices=NiceState, default=NiceState.ASKED)
+    by_hand_at = models.DateTimeField(null=True, help_text="When it was seen to be another.")
+    # Its neighbour in our order, and on which side of it.
+    sooner = models.BooleanField(default=True)
+    other = models.ForeignKey("jobs.Job", models.SET_NULL, null=True, related_name="+")
+
+    class Meta:
+        indexes = [models.Index(fields=["cluster", "state"], name="nice_state")]
+
+    def __str__(self) -> str:
+        return f"nice {self.asked} of {self.job_id}"

@@ -22,6 +22,7 @@ from apps.ledger.intervals import set_marks
 from apps.ledger.rollup import roll_up
 from apps.scheduling import steps
 from apps.scheduling.act import act
+from apps.scheduling.advise import advise
 from apps.scheduling.alive import Alive
 from apps.scheduling.decide import decide, stranded_of, thin_out, write
 from apps.scheduling.decision import Decision
@@ -65,8 +66,8 @@ def _decide_and_write(
     now: datetime,
     observe_ms: float,
     show: bool,
-) -> tuple[Tick, dict[int, int]]:
-    """Decide and write it down; return the Tick, and the GPUs stranded by node."""
+) -> tuple[Tick, Decision]:
+    """Decide and write it down."""
     began = time.perf_counter()
     steps.reached("decide")
     decision = _decide(cluster, frames, alive, now=now)
@@ -76,7 +77,7 @@ def _decide_and_write(
     tick = write(
         cluster, decision, lease, now=now, timeout_seconds=timeout, timings=timings, show=show
     )
-    return tick, stranded_of(decision)
+    return tick, decision
 
 
 def pass_once(
@@ -102,13 +103,15 @@ def pass_once(
     alive = observe(cluster, backend, lease, frames, now=now)
     samples = [*backend.utilisation(now=now), *unsampled(alive, now=now)]
     observe_ms = (time.perf_counter() - began) * 1e3
-    tick, stranded = None, dict[int, int]()
+    tick, decision, stranded = None, None, dict[int, int]()
     if show or ANY_WAITS.rows(cluster.pk):
-        tick, stranded = _decide_and_write(
+        tick, decision = _decide_and_write(
             cluster, lease, frames, alive, now=now, observe_ms=observe_ms, show=show
         )
+        stranded = stranded_of(decision)
     steps.reached("act")
     act(cluster, backend, lease, now=now)
+    advise(cluster, backend, lease, decision, now=now)
     steps.reached("book")
     with fenced(lease):
         idle, unknown = held_idle_of(cluster, samples)

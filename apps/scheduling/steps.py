@@ -4,7 +4,8 @@
 def reached(step: str) -> None:
     """Do nothing at a step.
 
-    A tick's: observe, decide, write, act, launched, book. An eviction's: recorded (and not committed
+    A tick's: observe, decide, write, act, launched, ranking (written down, and not asked yet), ranked (and
+    not written yet), book. An eviction's: recorded (and not committed
     yet), asking, asked (and not written yet), left (and not committed yet). An import's: history,
     history-end (neither committed yet).
     """

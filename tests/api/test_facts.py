@@ -17,7 +17,7 @@ from apps.jobs.models import Job
 from apps.jobs.services import hold_job, move_job
 from apps.jobs.states import JobState
 from apps.ledger.models import Interval, Price
-from apps.scheduling.models import Standing, Tick, Verdict
+from apps.scheduling.models import Advice, Nice, NiceState, Standing, Tick, Verdict
 from apps.tenants.models import Tenant
 from tests.api.conftest import Caller
 from tests.api.test_jobs import refusal
@@ -259,3 +259,29 @@ class TestExplain:
         told = call(bob).get(f"/api/v1/jobs/{job.pk}/explain").json()
 
         assert told == {"job": job.pk, "state": "ADMITTED", "why": None, "on_cluster": None}
+
+
+def test_a_cluster_and_a_job_tell_what_was_asked_of_its_line(
+    call: Caller, alice: User, bob: User, cluster: Cluster, pool: Pool, vision: Tenant
+) -> None:
+    job = make_job(vision, pool)
+    Job.objects.filter(pk=job.pk).update(foreign_ref="lab:7:100")
+    assert call(bob).get("/api/v1/clusters/atlas").json()["advice"] is None
+    assert call(bob).get(f"/api/v1/jobs/{job.pk}").json()["advised"] is None
+
+    Cluster.objects.filter(pk=cluster.pk).update(grade="advise")
+    Nice.objects.create(
+        job=job, cluster=cluster, original=7, before=7, asked=-340, asked_at=NOW,
+        state=NiceState.SET,
+    )  # fmt: skip
+    Advice.objects.create(cluster=cluster, given_at=NOW, trouble="Slurm does not let nobody.")
+
+    assert call(bob).get("/api/v1/clusters/atlas").json()["advice"] == {
+        "jobs": 1, "by_hand": 0, "given_at": "2026-01-05T12:00:00Z", "trouble": "",
+    }  # fmt: skip
+    User.objects.filter(pk=alice.pk).update(is_admin=True)
+    told = call(User.objects.get(pk=alice.pk)).get("/api/v1/clusters/atlas").json()["advice"]
+    assert told["trouble"] == "Slurm does not let nobody."
+    assert call(bob).get(f"/api/v1/jobs/{job.pk}").json()["advised"] == {
+        "nice": -340, "original": 7, "at": "2026-01-05T12:00:00Z", "by_hand_at": None,
+    }  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 from apps.backends.adapters.slurm import accounts as slurm_accounts
 from apps.backends.adapters.slurm import line as slurm_line
+from apps.backends.adapters.slurm import ranks as slurm_ranks
 from apps.backends.adapters.slurm import workload as workloads
 from apps.backends.adapters.slurm.commands import Commands
 from apps.backends.adapters.slurm.history import (
@@ -19,7 +20,7 @@ from apps.backends.adapters.slurm.history import (
     ground_of,
     read_history,
 )
-from apps.backends.adapters.slurm.look import Look, look, observation, told_by
+from apps.backends.adapters.slurm.look import Look, foreign_rows, look, observation, told_by
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.own import CHECKPOINTED, OwnJob, one_each
@@ -28,7 +29,7 @@ from apps.backends.adapters.slurm.recall import recall
 from apps.backends.adapters.slurm.rest import Rest, rest_cannot
 from apps.backends.adapters.slurm.runner import Runner
 from apps.backends.adapters.slurm.submit import Uneven, shape_of
-from apps.backends.adapters.slurm.ways import Refused, Way
+from apps.backends.adapters.slurm.ways import Denied, Refused, Way
 from apps.backends.models import Cluster
 from apps.backends.port import (
     BackendError,
@@ -41,6 +42,7 @@ from apps.backends.port import (
     Recalled,
     Sample,
     SeenAccount,
+    SeenLine,
     SeenQos,
 )
 from apps.common.time import MICROSECOND, from_us, to_us
@@ -60,6 +62,7 @@ CAN = frozenset(
         "accounts",
         "run_as_user",
         "line",
+        "rank",
     }
 )
 CANNOT = {
@@ -79,6 +82,7 @@ class SlurmBackend:
         self._runner = Runner(self._options)
         self._way = _way(self._options)
         self._look: Look | None = None
+        self._places: Mapping[str, slurm_ranks.Placed] | None = None
         self._ground: Ground | None = None
 
     def capabilities(self) -> Capabilities:
@@ -253,7 +257,43 @@ class SlurmBackend:
             self._runner, name, shares=shares, gpu_limit=gpu_limit, guarantees=guarantees
         )
 
+    def ranks(self, *, now: datetime) -> SeenLine:
+        """Return where everybody's jobs stand in Slurm's line, as of the last look."""
+        work = {ref: job.seen for ref, job in self._placed(now).items()}
+        seen = self._last(now)
+        return SeenLine(work, from_us(seen.clock.us(seen.booted)))
+
+    def rank(self, order: Sequence[str], *, most: int, now: datetime) -> Mapping[str, int]:
+        """Return the nice by which Slurm's priorities follow an order; nothing is asked of it."""
+        placed = self._placed(now)
+        listed = [placed[ref] for ref in order if ref in placed and placed[ref].seen.listed]
+        return slurm_ranks.nice_for(listed, most=most)
+
+    def renice(self, nice: Mapping[str, int], *, now: datetime) -> None:
+        """Set the nice of jobs, in one round trip.
+
+        :raises BackendError: with the command that grants it, where the right to is missing.
+        """
+        placed = self._placed(now)
+        asked = {placed[ref].id: value for ref, value in nice.items() if ref in placed}
+        if not asked:
+            return
+        try:
+            self._way.renice_each(asked)
+        except Denied:
+            raise BackendError(slurm_ranks.denied(self._way.user()), retry=False) from None
+        except Refused as words:
+            raise BackendError(f"Slurm refused to change a nice: {words}.", retry=True) from None
+
     # How it is done
+
+    def _placed(self, now: datetime) -> Mapping[str, slurm_ranks.Placed]:
+        """Return the jobs that are not ours and not over, by ref."""
+        seen = self._last(now)
+        if self._places is None:
+            rows = foreign_rows(seen, self._options)
+            self._places = slurm_ranks.placed_in(rows, seen.slurm)
+        return self._places
 
     def _must_drive(self) -> None:
         """Raise unless the cluster's owner lets Rollcall change what is on it."""
@@ -265,7 +305,7 @@ class SlurmBackend:
             )
 
     def _look_anew(self, known: frozenset[str], *, now: datetime) -> Look:
-        self._look = None
+        self._look = self._places = None
         self._look = look(self._way, self._cluster.name, known, now=now)
         return self._look
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 
 from apps.backends.adapters.slurm.marks import Mark
 from apps.backends.adapters.slurm.options import Options
@@ -18,10 +19,13 @@ from apps.backends.adapters.slurm.owners import SUDO, without_rule
 from apps.backends.adapters.slurm.runner import Runner
 from apps.backends.adapters.slurm.submit import arguments, environment_of, export_of, script_of
 from apps.backends.adapters.slurm.text import EVERY, config_of, nodes_in, rows_in
-from apps.backends.adapters.slurm.ways import Records, Refused
+from apps.backends.adapters.slurm.ways import Denied, Records, Refused
 from apps.backends.port import BackendError, LaunchRequest
 
 GONE = ("already finished", "invalid job id", "already completing", "no job")
+NOT_OURS = ("invalid user id", "permission denied")
+# How many tasks of an array a change did, beside what it did not.
+DONE = "no error"
 
 
 class Commands:
@@ -115,6 +119,22 @@ class Commands:
     def renice(self, job: OwnJob, nice: int) -> None:
         """Change how far a job stands behind others."""
         self._change(job, "scontrol", "update", f"JobId={job.id}", f"Nice={nice}")
+
+    def user(self) -> str:
+        """Return the name of the service user."""
+        return self._runner.run("/usr/bin/id", "-un").out.strip() or "USER"
+
+    def renice_each(self, nice: Mapping[int, int]) -> None:
+        """Change the nice of several jobs by one scontrol, which is told each on a line of its own."""
+        lines = "".join(f"update JobId={job} Nice={value}\n" for job, value in nice.items())
+        answer = self._runner.run("scontrol", stdin=lines)
+        said = [line.strip() for line in answer.err.splitlines() if line.strip()]
+        said = [line for line in said if not any(sign in line.lower() for sign in (*GONE, DONE))]
+        for line in said:
+            if any(sign in line.lower() for sign in NOT_OURS):
+                raise Denied(line)
+        if said:
+            raise Refused(said[0][:200])
 
     def remark(self, job: OwnJob, mark: Mark) -> None:
         """Write another mark into a job's comment."""

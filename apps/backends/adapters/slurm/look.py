@@ -101,8 +101,11 @@ def _nodes(look: Look, options: Options, now: datetime) -> list[SeenNode]:
     return found
 
 
-def _foreign(look: Look, nodes: list[SeenNode], options: Options) -> list[ForeignWork]:
-    """Return the work that is not ours, where Rollcall looks: its partition, its pools."""
+def foreign_rows(look: Look, options: Options) -> list[JobRow]:
+    """Return the jobs that are not ours, in the partition where Rollcall looks, by id.
+
+    Of those that were submitted in the same second the lower id is the first to Slurm, and so to us.
+    """
     ours = {job.id for job in (*look.own.values(), *look.spare)}
     rows = [
         row
@@ -110,7 +113,14 @@ def _foreign(look: Look, nodes: list[SeenNode], options: Options) -> list[Foreig
         if row.id not in ours
         and (not options.partition or options.partition in row.partition.split(","))
     ]
-    return foreign_in(rows, {node.pool for node in nodes}, look.slurm, look.clock)
+    return sorted(rows, key=lambda row: row.id)
+
+
+def _foreign(look: Look, nodes: list[SeenNode], options: Options) -> list[ForeignWork]:
+    """Return the work that is not ours, where Rollcall looks: its partition, its pools."""
+    return foreign_in(
+        foreign_rows(look, options), {node.pool for node in nodes}, look.slurm, look.clock
+    )
 
 
 def told_by(cursor: str) -> frozenset[str]:

@@ -16,7 +16,7 @@ from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.preflight_rest import RestPreflight
 from apps.backends.adapters.slurm.runner import Answer, Runner
 from apps.backends.adapters.slurm.text import SLURMDBD, config_of, fields_of, nodes_in, work_for
-from apps.backends.models import Cluster
+from apps.backends.models import Cluster, Grade
 from apps.backends.port import BackendError, Finding
 from apps.common.time import MICROSECOND, to_us
 
@@ -31,15 +31,16 @@ def preflight(cluster: Cluster, *, now: datetime) -> Sequence[Finding]:
     :raises Invalid: for options by which none can be reached.
     """
     options = read_options(cluster.options)
+    advised = cluster.grade == Grade.ADVISE
     found: list[Finding] = []
     if options.way == "rest":
-        rest = RestPreflight(options, now)
+        rest = RestPreflight(options, now, advised=advised)
         found = rest.reach()
         if any(one.state == "missing" for one in found):
             return found
         if not options.commands:
             return found + rest.rest(accounts_of(options))
-    return found + _Preflight(options, now).run()
+    return found + _Preflight(options, now, advised=advised).run()
 
 
 def accounts_of(options: Options) -> list[str]:
@@ -50,13 +51,14 @@ def accounts_of(options: Options) -> list[str]:
 class _Preflight:
     """One preflight: what it has learnt so far, and what follows from it."""
 
-    def __init__(self, options: Options, now: datetime) -> None:
+    def __init__(self, options: Options, now: datetime, *, advised: bool) -> None:
         self._options = options
         self._runner = Runner(options)
         self._now = now
         self._began = perf_counter()
         self._user = options.user
         self._operator = False
+        self._advised = advised
 
     def run(self) -> list[Finding]:
         """Ask, and stop where nothing further can be asked."""
@@ -74,6 +76,8 @@ class _Preflight:
         except BackendError as error:
             found.append(Finding("partition", "warning", error.message))
         found += self._accounting(settings)
+        if self._advised:
+            found.append(self._ranking(settings))
         found += self._submission()
         found += self._owners(settings)
         found += verdicts.manners(settings, self._user, operator=self._operator)
@@ -143,7 +147,7 @@ class _Preflight:
         except BackendError as error:
             return [verdicts.no_slurmdbd(error.message)]
         rows = [line.split("|") for line in users.out.splitlines() if line.count("|") == 3]
-        self._operator = any(row[1] in ("Operator", "Administrator") for row in rows)
+        self._operator = any(row[1] in verdicts.OPERATORS for row in rows)
         return verdicts.accounting(
             self._user, rows, set(accounts.out.split("\n")), accounts_of(self._options)
         )
@@ -158,6 +162,13 @@ class _Preflight:
             found.append(owners.rule(self._ask("/usr/bin/env", "sudo", "-n", "-l"), self._user))
         accounts = settings.get("AccountingStorageType") == SLURMDBD
         return [*found, owners.level(self._user, accounts=accounts, operator=self._operator)]
+
+    def _ranking(self, settings: dict[str, str]) -> Finding:
+        """Return whether the service user may give anybody's jobs another nice."""
+        highest = ("root", settings.get("SlurmUser", "").partition("(")[0])
+        kept = settings.get("AccountingStorageType") == SLURMDBD
+        may = self._operator or self._user in highest
+        return verdicts.ranking(self._user, may=may, accounting=kept)
 
     def _submission(self) -> list[Finding]:
         """Return whether a job of one GPU would be taken, for each account."""

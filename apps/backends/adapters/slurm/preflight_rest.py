@@ -31,10 +31,11 @@ UNKNOWN_USER = 9_003
 class RestPreflight:
     """One preflight by slurmrestd: how it is reached, and what it tells."""
 
-    def __init__(self, options: Options, now: datetime) -> None:
+    def __init__(self, options: Options, now: datetime, *, advised: bool = False) -> None:
         self._options = options
         self._client = Client(options)
         self._now = now
+        self._advised = advised
         self._began = perf_counter()
 
     def reach(self) -> list[Finding]:
@@ -157,7 +158,12 @@ class RestPreflight:
         except (BackendError, SlurmError) as error:
             return [verdicts.no_slurmdbd(str(error))]
         known = {text(one.get("name")) for one in accounts}
-        return verdicts.accounting(user, _places(found), known, wanted)
+        places = _places(found)
+        told = verdicts.accounting(user, places, known, wanted)
+        if self._advised:
+            may = user == "root" or any(place[1] in verdicts.OPERATORS for place in places)
+            told.append(verdicts.ranking(user, may=may))
+        return told
 
 
 def _spoken(url: str, offered: Sequence[int], version: int) -> Finding:

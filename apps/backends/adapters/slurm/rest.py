@@ -23,7 +23,7 @@ from apps.backends.adapters.slurm.shapes import (
     text,
 )
 from apps.backends.adapters.slurm.submit import account_of, environment_of, script_of
-from apps.backends.adapters.slurm.ways import Records, Refused
+from apps.backends.adapters.slurm.ways import Denied, Records, Refused
 from apps.backends.port import BackendError, LaunchRequest
 
 # From these versions on: numbers are objects and environments lists; GRES are spelt with a slash;
@@ -31,6 +31,8 @@ from apps.backends.port import BackendError, LaunchRequest
 NEW_SHAPE, GRES_BY_SLASH, SIGNALS_ALONE = 39, 40, 40
 # Slurm's numbers for a job that is gone: no such id, or over.
 GONE = (2_017, 2_021, 2_084)
+# And for one that is not ours to change.
+NOT_OURS = (2_002, 2_010)
 CANNOT_SIGNAL_ALONE = (
     "slurmrestd before v0.0.40 sends a checkpoint signal to every process of a job, not to its batch"
     " script alone: whatever does not trap it dies. Name a login node, and it goes by scancel."
@@ -213,6 +215,24 @@ class Rest:
     def renice(self, job: OwnJob, nice: int) -> None:
         """Change how far a job stands behind others."""
         self._change(job, "POST", {"nice": nice})
+
+    def user(self) -> str:
+        """Return whose the token is."""
+        return self._options.user
+
+    def renice_each(self, nice: Mapping[int, int]) -> None:
+        """Change the nice of several jobs, a request each; the first refusal that counts is told."""
+        refused: SlurmError | None = None
+        for job, value in nice.items():
+            try:
+                self._client.post(f"job/{job}", {"nice": value})
+            except SlurmError as error:
+                if error.number in NOT_OURS:
+                    raise Denied(str(error)) from None
+                if error.number not in GONE:
+                    refused = refused or error
+        if refused is not None:
+            raise Refused(str(refused))
 
     def remark(self, job: OwnJob, mark: Mark) -> None:
         """Write another mark into a job's comment."""

@@ -24,6 +24,7 @@ from apps.backends.port import BackendError
 Json = Mapping[str, Any]
 NO_VALUE = 4_294_967_294  # and one more: infinite
 MINUTE = 60
+HALF, WHOLE = 2**31, 2**32
 # Beside its state a job has flags; the first of these is what Slurm's commands call it.
 FLAGS = (
     "COMPLETING", "STAGE_OUT", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED",
@@ -113,6 +114,15 @@ def _reason(job: Json) -> str:
     return "" if said == "None" else said
 
 
+def _nice(value: object) -> int:
+    """Return a nice value; 22.05 tells one below 0 as what is left of 32 bits."""
+    if isinstance(value, Mapping):
+        value = value.get("number") if value.get("set") else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return 0
+    return value - WHOLE if value >= HALF else value
+
+
 def _id(job: Json) -> int:
     found = number(job.get("job_id"))
     if found is None:
@@ -139,6 +149,8 @@ def row_of(job: Json) -> JobRow:
         limit=None if limit is None else limit * MINUTE,
         user=text(job.get("user_name")) or text(job.get("user_id")),
         reason=_reason(job),
+        priority=number(job.get("priority")) or 0,
+        nice=_nice(job.get("nice")),
     )
 
 

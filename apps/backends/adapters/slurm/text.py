@@ -50,6 +50,7 @@ class JobRow:
     """A line of ``squeue``; instants in seconds, ``nodes`` empty before the start.
 
     ``label`` is the id as people know it, of an array ``7_3``, or ``7_[4-9]`` of all that waits.
+    ``priority`` is 0 of what is on hold; ``nice`` was taken off it.
     """
 
     id: int
@@ -66,6 +67,8 @@ class JobRow:
     limit: int | None
     user: str
     reason: str
+    priority: int = 0
+    nice: int = 0
 
 
 def split_list(text: str) -> Iterator[str]:
@@ -190,8 +193,13 @@ def instant(text: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+def signed(text: str) -> int:
+    """Return a whole number that may be below 0; 0 for what is none."""
+    return int(text) if text.removeprefix("-").isdigit() else 0
+
+
 # No column of these is written by a user, so that no name or comment can pass for a line.
-EVERY = "%A|%i|%T|%P|%a|%b|%D|%N|%S|%V|%e|%l|%u|%r"
+EVERY = "%A|%i|%T|%P|%a|%b|%D|%N|%S|%V|%e|%l|%u|%r|%Q|%y"
 
 
 def seconds_of(limit: str) -> int | None:
@@ -226,7 +234,7 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
         if not line.strip():
             continue
         parts = line.split("|")
-        if len(parts) != 14 or not parts[0].isdigit():
+        if len(parts) != 16 or not parts[0].isdigit():
             raise BackendError(
                 f"Slurm listed a job in a way not understood: {line[:80]}.", retry=True
             )
@@ -246,6 +254,8 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
             limit=seconds_of(parts[11]),
             user=parts[12],
             reason="" if parts[13] == "None" else parts[13],
+            priority=int(parts[14]) if parts[14].isdigit() else 0,
+            nice=signed(parts[15]),
         )
 
 

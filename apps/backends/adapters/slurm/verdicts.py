@@ -12,6 +12,8 @@ from apps.backends.adapters.slurm.text import NodeText, Work
 from apps.backends.port import Finding
 
 TRIED = ("22.05", "24.11")
+# Those who may change other people's jobs.
+OPERATORS = ("Operator", "Administrator")
 SLOW_KILL_SECONDS = 30
 MOST_WORK_SECONDS = 1.0
 SLOW_RETURN_SECONDS = 60
@@ -189,6 +191,24 @@ def accounting(
             command = f"sacctmgr -i add account {word} && {command}"
         found.append(Finding("account", "missing", said, command))
     return found
+
+
+def ranking(user: str, *, may: bool, accounting: bool = True) -> Finding:
+    """Return whether the service user may give other people's jobs another nice, as grade advise does."""
+    if may:
+        told = (
+            f"{user} may change the nice of other people's jobs: Slurm's line can follow our order."
+        )
+        return Finding("rank", "ok", told)
+    told = (
+        f"In grade advise Slurm's line follows our order by nice, and {user} may not change that of"
+        " other people's jobs: it takes AdminLevel=Operator."
+    )
+    if not accounting:
+        told += " Without slurmdbd nobody can be given it."
+        return Finding("rank", "missing", told)
+    command = f"sacctmgr -i modify user {shlex.quote(user or 'USER')} set adminlevel=Operator"
+    return Finding("rank", "missing", told, command)
 
 
 def submission(said: str, account: str, options: Options, user: str, tried: str) -> Finding:

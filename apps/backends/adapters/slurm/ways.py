@@ -16,6 +16,10 @@ class Refused(Exception):
     """Slurm said no to what was asked; the message is Slurm's own words."""
 
 
+class Denied(Refused):
+    """Slurm said no because of who asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Records:
     """What Slurm said when it was asked once; instants in seconds of its clock.
@@ -66,6 +70,16 @@ class Way(Protocol):
 
     def renice(self, job: OwnJob, nice: int) -> None:
         """Change how far a job stands behind others."""
+
+    def user(self) -> str:
+        """Return as whom all of it is done there."""
+
+    def renice_each(self, nice: Mapping[int, int]) -> None:
+        """Change the nice of several jobs, anybody's, by id; of an array's id all tasks.
+
+        :raises Denied: if some are not ours to change.
+        :raises Refused: if some could not be changed otherwise; the rest is.
+        """
 
     def remark(self, job: OwnJob, mark: Mark) -> None:
         """Write another mark into a job's comment."""
