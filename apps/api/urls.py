@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import include, path, re_path
 from rest_framework.routers import SimpleRouter
 
+from apps.api.cluster_tokens import ClusterTokens
 from apps.api.clusters import Clusters
 from apps.api.docs import Docs, Document
 from apps.api.endpoints import Nowhere
@@ -32,6 +33,14 @@ v1 = [
         r"^clusters/(?P<name>[^/]+)/history/?$",
         HistoryImports.as_view({"get": "list", "post": "create"}),
         name="history",
+    ),
+    re_path(
+        r"^me/cluster-tokens/?$", ClusterTokens.as_view({"get": "list"}), name="cluster-tokens"
+    ),
+    re_path(
+        r"^me/cluster-tokens/(?P<name>[^/]+)/?$",
+        ClusterTokens.as_view({"put": "enter", "delete": "forget"}),
+        name="cluster-token",
     ),
     re_path(r"^me/?$", Me.as_view({"get": "show"}), name="me"),
     re_path(

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from apps.accounts.models import User
 from apps.audit import services as audit
 from apps.backends import secrets
-from apps.backends.models import Cluster, LineLook, Node, Pool
+from apps.backends.models import Cluster, LineLook, Node, Pool, UserToken
 from apps.backends.services import request_tick
 from apps.common.readonly import ReadOnly, ReadOnlyAdmin
 
@@ -122,3 +122,12 @@ class LineLookAdmin(ReadOnlyAdmin[LineLook]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[LineLook]:
         """Leave what was told of up to 20,000 jobs unread."""
         return super().get_queryset(request).defer("places")
+
+
+@admin.register(UserToken)
+class UserTokenAdmin(ReadOnlyAdmin[UserToken]):
+    """Who has entered a token of their own for which cluster, and until when it lets them in."""
+
+    list_display = ("user", "cluster", "entered_at", "until")
+    list_select_related = ("user", "cluster")
+    exclude = ("sealed",)

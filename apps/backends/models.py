@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
@@ -181,3 +182,22 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class UserToken(models.Model):
+    """What a user has entered to be let in as on a cluster that runs jobs as them; sealed."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, related_name="user_tokens")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    sealed = models.TextField()
+    until = models.DateTimeField(null=True, help_text="When it ends, by what it says itself.")
+    entered_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["cluster_id", "user_id"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "user"], name="one_token_per_user"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} on {self.cluster}"

@@ -168,6 +168,8 @@ class LaunchRequest:
     kept_seconds: int = 0
     # Who submitted the job, by their name in Rollcall; empty: nobody in particular.
     user: str = ""
+    # What that user has entered to be let in as, sealed; empty: nothing.
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +395,16 @@ class Ranks(Protocol):
 
     def renice(self, nice: Mapping[str, int], *, now: datetime) -> None:
         """Set the nice of work, by ref; of what is gone nothing is said."""
+
+
+class TakesTokens(Protocol):
+    """What a cluster offers too that can do *user_tokens*: each user's jobs go by their own token."""
+
+    def check_token(self, user: str, token: str, *, now: datetime) -> datetime | None:
+        """Return until when a token lets a user in, by what it says itself; None: it does not say.
+
+        :raises Invalid: if it is none, has ended, or is for somebody else; it is not repeated.
+        """
 
 
 class KeepsAccounts(Protocol):

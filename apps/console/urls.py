@@ -28,6 +28,11 @@ urlpatterns: list[URLPattern] = [
     path("profile/", views_account.Profile.as_view(), name="profile"),
     path("profile/tokens/", views_account.GiveToken.as_view(), name="give-token"),
     path(
+        "profile/clusters/<str:name>/token/",
+        views_account.EnterClusterToken.as_view(),
+        name="cluster-token",
+    ),
+    path(
         "profile/tokens/<int:pk>/take-back/",
         views_account.TakeTokenBack.as_view(),
         name="take-token-back",

@@ -17,7 +17,10 @@ from django.views import View
 
 from apps.accounts.selectors import tokens_of
 from apps.accounts.services import issue_token, revoke_token
+from apps.backends.models import Cluster
+from apps.backends.user_tokens import LONGEST, enter_token, entered_by, forget_token
 from apps.common import show
+from apps.common.errors import Invalid
 from apps.console.context import THEMES, theme_of
 from apps.console.pages import Crumb, PageInfo
 
@@ -73,6 +76,22 @@ class TokenForm(forms.Form):
     )
 
 
+class ClusterTokenForm(forms.Form):
+    """A token of one's own for a cluster; what was entered is never drawn again."""
+
+    prefix = "cluster"
+    token = forms.CharField(
+        max_length=LONGEST,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        error_messages={"required": "Enter the token."},
+        help_text="As scontrol token prints it; kept sealed, never shown again.",
+    )
+
+    def __init__(self, cluster: Cluster, data: Any = None) -> None:
+        super().__init__(data, auto_id=f"id_{cluster.pk}_%s")
+        self.fields["token"].label = f"Token for {cluster}"
+
+
 class Profile(LoginRequiredMixin, View):
     """Theme, keys and tokens."""
 
@@ -111,15 +130,34 @@ class Profile(LoginRequiredMixin, View):
 
 
 def _profile(
-    request: HttpRequest, form: ProfileForm, token_form: TokenForm, *, secret: str = "", status: int
+    request: HttpRequest,
+    form: ProfileForm,
+    token_form: TokenForm,
+    *,
+    secret: str = "",
+    refused: ClusterTokenForm | None = None,
+    refused_by: int = 0,
+    status: int,
 ) -> HttpResponse:
-    """Draw the profile; ``secret`` is that of a token just given out."""
+    """Draw the profile; ``secret`` is that of a token just given out.
+
+    ``refused``: what was entered for the cluster ``refused_by`` and will not do.
+    """
     user: Any = request.user
+    asking = [
+        (
+            one,
+            refused if refused and one.cluster.pk == refused_by else ClusterTokenForm(one.cluster),
+        )
+        for one in entered_by(user)
+    ]
     context = {
         "page": PageInfo("profile", "Profile", "Profile", (Crumb("Profile"),)),
         "form": form,
         "token_form": token_form,
         "secret": secret,
+        "asking": asking,
+        "refused": refused,
         "tokens": tokens_of(user)[:TOKENS_SHOWN],
         "now": timezone.now(),
     }
@@ -151,3 +189,30 @@ class TakeTokenBack(LoginRequiredMixin, View):
         revoke_token(token, now=timezone.now())
         messages.success(request, f"{show.cut(token.name)} no longer works.")
         return redirect("console:profile")
+
+
+class EnterClusterToken(LoginRequiredMixin, View):
+    """Enter one's own token for a cluster, or have it forgotten."""
+
+    def post(self, request: HttpRequest, name: str) -> HttpResponse:
+        """Keep it sealed, or say at its field why it will not do."""
+        user: Any = request.user
+        cluster = get_object_or_404(Cluster, name=name, archived_at__isnull=True)
+        if "forget" in request.POST:
+            forget_token(cluster, user, now=timezone.now())
+            messages.success(request, f"Your token for {cluster} is forgotten.")
+            return redirect("console:profile")
+        form = ClusterTokenForm(cluster, request.POST)
+        if form.is_valid():
+            try:
+                enter_token(cluster, user, form.cleaned_data["token"], now=timezone.now())
+            except Invalid as refusal:
+                form.add_error("token", refusal.message)
+            else:
+                messages.success(request, f"Your jobs on {cluster} run as you now.")
+                return redirect("console:profile")
+        known = {"theme": theme_of(request), "keys_enabled": user.keys_enabled}
+        return _profile(
+            request, ProfileForm(initial=known), TokenForm(), refused=form, refused_by=cluster.pk,
+            status=422,
+        )  # fmt: skip

@@ -8,6 +8,7 @@ from django.db.models import Q, prefetch_related_objects
 
 from apps.backends.models import Cluster
 from apps.backends.port import Backend, LaunchRequest, LaunchResult
+from apps.backends.user_tokens import sealed_tokens
 from apps.common.prepared import Prepared
 from apps.common.rows import set_columns
 from apps.jobs.models import Attempt, Eviction
@@ -19,7 +20,7 @@ from apps.scheduling.leavers import OPEN
 from apps.scheduling.observe import PLACED, mark_ended, mark_started
 
 
-def launch_request(attempt: Attempt) -> LaunchRequest:
+def launch_request(attempt: Attempt, token: str = "") -> LaunchRequest:
     """Return all the cluster needs to start an attempt; members must be prefetched."""
     job = attempt.job
     return LaunchRequest(
@@ -34,6 +35,7 @@ def launch_request(attempt: Attempt) -> LaunchRequest:
         number=attempt.number,
         kept_seconds=attempt.kept_seconds,
         user="" if job.submitted_by is None else job.submitted_by.get_username(),
+        token=token,
     )
 
 
@@ -75,7 +77,13 @@ def act(cluster: Cluster, backend: Backend, lease: Lease, *, now: datetime) -> i
     asked, stayed = _ask(cluster, backend, now=now)
     if asked:
         steps.reached("asked")
-    answers = [(a, backend.launch(launch_request(a), now=now)) for a in launches]
+    tokens = sealed_tokens(
+        cluster, {a.job.submitted_by_id for a in launches if a.job.submitted_by_id}
+    )
+    answers = [
+        (a, backend.launch(launch_request(a, tokens.get(a.job.submitted_by_id or 0, "")), now=now))
+        for a in launches
+    ]
     if answers or stops or asked or stayed:
         steps.reached("launched")
         with fenced(lease):

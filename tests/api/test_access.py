@@ -44,6 +44,9 @@ ADDRESSES = [
     ("get", "/api/v1/tokens"),
     ("post", "/api/v1/tokens"),
     ("delete", "/api/v1/tokens/1"),
+    ("get", "/api/v1/me/cluster-tokens"),
+    ("put", "/api/v1/me/cluster-tokens/atlas"),
+    ("delete", "/api/v1/me/cluster-tokens/atlas"),
 ]
 
 

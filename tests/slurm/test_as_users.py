@@ -7,12 +7,15 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from apps.backends.adapters.slurm.tokens import signed
 from apps.backends.kinds import preflight
 from apps.backends.port import Finding
+from apps.common.sealing import seal, unseal
 from tests.labs.slurm.lab import BIN, PATH, Lab
 from tests.slurm.stage import SAVES, Stage, now
 
@@ -210,18 +213,76 @@ def test_the_preflight_believes_the_rule(stage: Stage, rule: Path) -> None:
     assert "/bin/ls" in more.sentence
 
 
-@pytest.mark.skipif(bool(BIN), reason="the next Slurm's lab has no slurmdbd, so no operators")
-def test_a_token_signed_for_its_user_does_it_too(rest_lab: Lab) -> None:
-    rest_lab.run("sacctmgr", "-i", "add", "user", ANA, "account=research")
-    rest_lab.run("sacctmgr", "-i", "modify", "user", SERVICE, "set", "adminlevel=Operator")
-    told = rest_lab.rest.options() | {"run_as": "token", "user": SERVICE, "users": {"ana": ANA}}
-    told = {key: value for key, value in told.items() if key != "token"}
-    stage = Stage(rest_lab, changes=told | {"jwt_key": str(rest_lab.rest.key)})
-    request = stage.gang("gpu1", user="ana")
+class TestTokens:
+    """By slurmrestd: a token that is signed for a job's user, or that the user has entered."""
 
-    stage.start(request)
-    whose_it_is = whose(stage, request.uid)
-    stage.backend.stop(request.uid, now=now())
+    @pytest.fixture
+    def options(self, rest_lab: Lab) -> dict[str, Any]:
+        if BIN:
+            pytest.skip("the next Slurm's lab has no slurmdbd, so no operators")
+        if not rest_lab.run("sacctmgr", "-nP", "show", "assoc", f"user={ANA}"):
+            rest_lab.run("sacctmgr", "-i", "add", "user", f"{ANA},{EVE}", "account=research")
+            rest_lab.run("sacctmgr", "-i", "modify", "user", SERVICE, "set", "adminlevel=Operator")
+        told = rest_lab.rest.options() | {"token": rest_lab.rest.token(SERVICE), "user": SERVICE}
+        return told | {"run_as": "token", "users": {"ana": ANA, "eve": EVE}}
 
-    assert whose_it_is == f"{ANA} research RUNNING"
-    assert stage.until(request.uid, "ended").outcome == "stopped"
+    def test_one_that_is_signed_for_them(self, rest_lab: Lab, options: dict[str, Any]) -> None:
+        stage = Stage(rest_lab, changes=options | {"token": "", "jwt_key": str(rest_lab.rest.key)})
+        request = stage.gang("gpu1", user="ana")
+
+        stage.start(request)
+        whose_it_is = whose(stage, request.uid)
+        stage.backend.stop(request.uid, now=now())
+
+        assert whose_it_is == f"{ANA} research RUNNING"
+        assert stage.until(request.uid, "ended").outcome == "stopped"
+
+    def test_one_that_they_have_entered(self, rest_lab: Lab, options: dict[str, Any]) -> None:
+        stage = Stage(rest_lab, changes=options)
+        token = seal(rest_lab.rest.token(ANA))
+        request = stage.gang("gpu1", user="ana", token=token, workload=SAVES)
+
+        stage.start(request)
+        whose_it_is = whose(stage, request.uid)
+        stage.backend.ask_to_leave(request.uid, until=now(), now=now())
+
+        assert "user_tokens" in stage.backend.capabilities().can
+        assert whose_it_is == f"{ANA} research RUNNING"
+        assert stage.until(request.uid, "ended").checkpoint_at is not None
+        assert token not in repr(request)
+
+    def test_one_that_slurm_does_not_take_is_its_users_trouble_alone(
+        self, rest_lab: Lab, options: dict[str, Any]
+    ) -> None:
+        stage = Stage(rest_lab, changes=options)
+        forged = seal(signed(b"not the key", ANA, now=now().timestamp()))
+        stage.look()
+
+        answer = stage.backend.launch(stage.gang("gpu1", user="ana", token=forged), now=now())
+        other = stage.gang("gpu2", user="eve", token=seal(rest_lab.rest.token(EVE)))
+        stage.start(other)
+
+        assert answer.outcome == "refused"
+        assert ANA in answer.detail
+        assert unseal(forged) not in answer.detail
+        assert [one.uid for one in stage.look().attempts] == [other.uid]
+
+    @pytest.mark.parametrize(
+        ("token", "said"),
+        [
+            ("", "ana has entered no token for it, which is done on the page Profile"),
+            (signed(b"key", EVE, now=0), f"The token is for {EVE}, not for {ANA}"),
+            (signed(b"key", ANA, now=0), "The token ended at 1970-01-01 00:05:00 UTC"),
+            ("sealed:by another key", "cannot be read any more; it is to be entered again"),
+        ],
+    )
+    def test_one_that_cannot_do_is_not_even_sent(
+        self, rest_lab: Lab, options: dict[str, Any], token: str, said: str
+    ) -> None:
+        stage = Stage(rest_lab, changes=options)
+
+        answer = stage.backend.launch(stage.gang("gpu1", user="ana", token=token), now=now())
+
+        assert answer.outcome == "refused"
+        assert said in answer.detail
+        assert rest_lab.jobs() == []

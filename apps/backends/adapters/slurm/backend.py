@@ -24,7 +24,12 @@ from apps.backends.adapters.slurm.look import Look, foreign_rows, look, observat
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.own import CHECKPOINTED, OwnJob, one_each
-from apps.backends.adapters.slurm.owners import AS_SERVICE, owner_of
+from apps.backends.adapters.slurm.owners import (
+    AS_SERVICE,
+    asks_for_tokens,
+    check_token,
+    owner_of,
+)
 from apps.backends.adapters.slurm.recall import recall
 from apps.backends.adapters.slurm.rest import Rest, rest_cannot
 from apps.backends.adapters.slurm.runner import Runner
@@ -90,7 +95,8 @@ class SlurmBackend:
         cannot = CANNOT | rest_cannot(self._options)
         if self._options.run_as == "service":
             cannot["run_as_user"] = AS_SERVICE
-        return Capabilities(self._cluster.grade, CAN - cannot.keys(), cannot)
+        can = CAN | {"user_tokens"} if asks_for_tokens(self._options) else CAN
+        return Capabilities(self._cluster.grade, can - cannot.keys(), cannot)
 
     def check_workload(self, workload: Mapping[str, Any]) -> dict[str, Any]:
         """Return the workload with defaults filled in; raise Invalid naming the field."""
@@ -108,6 +114,10 @@ class SlurmBackend:
             self._tidy(seen, now=now)
         cost_ms = (perf_counter() - began) * 1_000
         return observation(seen, known, self._options, now=now, cost_ms=cost_ms)
+
+    def check_token(self, user: str, token: str, *, now: datetime) -> datetime | None:
+        """Return until when a token lets a user in; raise Invalid for one that does not."""
+        return check_token(self._options, user, token, now=now)
 
     def launch(self, request: LaunchRequest, *, now: datetime) -> LaunchResult:
         """Start all members or none; one that exists already is success.
@@ -134,7 +144,7 @@ class SlurmBackend:
         if unknown:
             return LaunchResult("refused", detail=f"Slurm knows no node {unknown[0]}.")
         try:
-            owner = owner_of(self._options, request.user)
+            owner = owner_of(self._options, request.user, request.token, now=now)
         except Refused as words:
             return LaunchResult("refused", detail=f"It was not submitted: {words}.")
         mark = Mark(

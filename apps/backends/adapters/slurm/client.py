@@ -56,6 +56,10 @@ def newest(offered: Sequence[int]) -> int:
     )
 
 
+class NotBelieved(BackendError):
+    """slurmrestd answered that it does not take a token, or as if it did not."""
+
+
 class Client:
     """One conversation with slurmrestd; the token is in no message."""
 
@@ -89,14 +93,16 @@ class Client:
         """
         return self._asked("GET", path, None, service)
 
-    def post(self, path: str, body: Mapping[str, Any], *, user: str = "") -> dict[str, Any]:
+    def post(
+        self, path: str, body: Mapping[str, Any], *, user: str = "", token: str = ""
+    ) -> dict[str, Any]:
         """Change something; as ``get``. What it comes to is not known if nothing answers.
 
-        ``user``: as whom, if not the service user, by a token that is signed for them.
+        ``user``: as whom, if not the service user, by their token or one that is signed for them.
         """
         if not user:
             return self._asked("POST", path, body)
-        as_them = replace(self._options, user=user, token="")
+        as_them = replace(self._options, user=user, token=token)
         return Client(as_them)._asked("POST", path, body)
 
     def delete(self, path: str) -> dict[str, Any]:
@@ -137,7 +143,7 @@ class Client:
         """
         if self._wrong_token():
             return self._refused_token()
-        return BackendError(
+        return NotBelieved(
             f"Slurm does not answer: slurmrestd says {words}; slurmctld is down, or does not take the"
             f" token of {self._options.user}.",
             retry=True,
@@ -145,7 +151,7 @@ class Client:
 
     def _refused_token(self) -> BackendError:
         why = self._wrong_token() or "it is not valid"
-        return BackendError(
+        return NotBelieved(
             f"slurmrestd refuses the token of {self._options.user}: {why}.", retry=True
         )
 

@@ -52,7 +52,7 @@ OPTION_FIELDS = (
         choices=(
             ("service", "the service user, with the team's account"),
             ("sudo", "who submitted them, by a sudoers rule for sbatch alone"),
-            ("token", "who submitted them, by a token signed for them"),
+            ("token", "who submitted them, by slurmrestd and a token of theirs"),
         ),
     ),
     _field("users", "Users' names there", "A line each, where it is not the same: alice = u1234", kind="map", group=ASK),

@@ -203,8 +203,8 @@ def read_options(options: Mapping[str, Any]) -> Options:
         raise _refuse("way", "must be ssh, since a host or a key is named.")
     if read.run_as == "sudo" and not read.commands:
         raise _refuse("run_as", "can be sudo only where Slurm's commands are run.")
-    if read.run_as == "token" and not read.jwt_key:
-        raise _refuse("run_as", "can be token only with options.jwt_key, by which they are signed.")
+    if read.run_as == "token" and read.way != "rest":
+        raise _refuse("run_as", "can be token only where options.way is rest.")
     if not read.directory:
         raise _refuse("directory", "must be a folder that the jobs may write to.")
     return read

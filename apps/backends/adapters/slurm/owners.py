@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from datetime import datetime
 
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.runner import Answer
+from apps.backends.adapters.slurm.tokens import TOKEN, claims
 from apps.backends.adapters.slurm.ways import Refused
 from apps.backends.port import Finding
+from apps.common.errors import Invalid
+from apps.common.sealing import Unreadable, unseal
+from apps.common.time import MICROSECOND, from_us
 
 # As useradd takes it; what sudo would read as an option or a number is none.
 NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
@@ -23,13 +28,65 @@ SUDO = ("sudo", "-n", "-u")
 NO_RULE = ("password is required", "not allowed to", "not in the sudoers", "no tty present")
 
 
-def owner_of(options: Options, user: str) -> str:
+def asks_for_tokens(options: Options) -> bool:
+    """Return whether each user's jobs go by a token that they have entered."""
+    return options.run_as == "token" and not options.jwt_key
+
+
+def owner_of(options: Options, user: str, token: str, *, now: datetime) -> str:
     """Return the user a job is to run as; empty: the service user.
 
-    :raises Refused: if there is none, or one as whom nothing of Rollcall's ever runs.
+    :raises Refused: if there is none, one as whom nothing of Rollcall's ever runs, or one whose own
+        token is needed and not there.
     """
     if options.run_as == "service":
         return ""
+    name = _name_of(options, user)
+    if asks_for_tokens(options):
+        if not token:
+            raise Refused(f"{user} has entered no token for it, which is done on the page Profile")
+        try:
+            until(unseal(token), name, now=now)
+        except Unreadable:
+            raise Refused(
+                f"the token of {user} cannot be read any more; it is to be entered again"
+            ) from None
+        except Invalid as why:
+            raise Refused(f"the token of {user} will not do: {why.message.rstrip('.')}") from None
+    return name
+
+
+def until(token: str, name: str, *, now: datetime) -> datetime | None:
+    """Return until when a token lets a user in, by what it says itself; None: it does not say.
+
+    :raises Invalid: if it is none, has ended, or is for another user of the cluster's.
+    """
+    if not TOKEN.fullmatch(token):
+        raise Invalid(
+            "The token must be as `scontrol token` prints it: three parts with dots.", field="token"
+        )
+    who, ends = claims(token)
+    if who and who != name:
+        raise Invalid(f"The token is for {who[:40]}, not for {name}.", field="token")
+    at = None if ends is None else from_us(ends * MICROSECOND)
+    if at is not None and at <= now:
+        raise Invalid(f"The token ended at {at:%Y-%m-%d %H:%M:%S} UTC.", field="token")
+    return at
+
+
+def check_token(options: Options, user: str, token: str, *, now: datetime) -> datetime | None:
+    """Return until when a token that a user enters lets them in.
+
+    :raises Invalid: naming the field.
+    """
+    try:
+        name = _name_of(options, user)
+    except Refused as why:
+        raise Invalid(f"{str(why)[0].upper()}{str(why)[1:]}.", field="token") from None
+    return until(token.strip().removeprefix("SLURM_JWT="), name, now=now)
+
+
+def _name_of(options: Options, user: str) -> str:
     if not user:
         raise Refused(
             "jobs here run as who submitted them, and this one was submitted by nobody in particular"

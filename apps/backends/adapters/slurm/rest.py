@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from apps.backends.adapters.slurm.client import VERSIONS, Client, SlurmError
+from apps.backends.adapters.slurm.client import VERSIONS, Client, NotBelieved, SlurmError
 from apps.backends.adapters.slurm.commands import Commands
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options
@@ -166,9 +166,16 @@ class Rest:
             return self._commands.submit(request, mark, nodes)
         body = submission(request, self._options, mark, nodes, self._client.version)
         try:
-            answer = self._client.post("job/submit", body, user=mark.owner)
+            answer = self._client.post(
+                "job/submit", body, user=mark.owner, token=request.token if mark.owner else ""
+            )
         except SlurmError as error:
             raise Refused(str(error)) from None
+        except NotBelieved as error:
+            # The service user is let in: then it is this user's token, and no trouble of others'.
+            if not request.token or self._listed(body["job"]["name"]):
+                raise
+            raise Refused(error.message.rstrip(".")) from None
         found = number(answer.get("job_id"))
         if not found:
             raise BackendError("slurmrestd took a job without saying its id.", retry=True)
@@ -243,6 +250,10 @@ class Rest:
             return self._client.get(path)
         except SlurmError as error:
             raise BackendError(f"Slurm refused to tell of {path}: {error}.", retry=True) from None
+
+    def _listed(self, name: str) -> bool:
+        """Return whether there is a job of this name, as one whose submission seemed to fail."""
+        return any(job.get("name") == name for job in listed(self._read("jobs"), "jobs"))
 
     def _one(self, number: int | str) -> Mapping[str, Any] | None:
         """Return a job by its id; None: there is none."""
