@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.backends.adapters.slurm.look import ALIVE, Look, clock_of, observation
+from apps.backends.adapters.slurm.look import Look, clock_of, observation
 from apps.backends.adapters.slurm.marks import Mark, job_name, mark_of
 from apps.backends.adapters.slurm.options import Options
-from apps.backends.adapters.slurm.own import Clock, detail_in, one_each, own_in, seen
+from apps.backends.adapters.slurm.own import ALIVE, Clock, detail_in, one_each, own_in, seen
 from apps.backends.adapters.slurm.text import (
     config_of,
     expand,

@@ -113,8 +113,8 @@ def test_a_submission_without_an_answer_is_not_made_twice(
 ) -> None:
     request, real = stage.gang("gpu1"), Client.post
 
-    def cut_off(self: Client, path: str, body: object) -> dict[str, object]:
-        real(self, path, body)  # type: ignore[arg-type]
+    def cut_off(self: Client, path: str, body: Any, **whose: str) -> dict[str, object]:
+        real(self, path, body, **whose)
         raise BackendError("Slurm does not answer: cut off.", retry=True)
 
     monkeypatch.setattr(Client, "post", cut_off)

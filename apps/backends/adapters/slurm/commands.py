@@ -12,6 +12,7 @@ from apps.backends.adapters.slurm.own import (
     OwnJob,
     detail_in,
     every_with_marks,
+    is_ours,
     own_in,
     with_marks,
 )
@@ -59,7 +60,9 @@ class Commands:
         self.slurm = settings.get("ClusterName", "")
         rows, theirs = with_marks(every, tag, cluster) if tag else (rows_in(every), [])
         jobs = own_in(own, cluster, rows=rows) + theirs
-        asked = [job for job in jobs if not job.runs and job.key not in known]
+        asked = [
+            job for job in jobs if not job.runs and job.key not in known and is_ours(job, known)
+        ]
         details = {}
         if asked:
             shown = (["scontrol", "-o", "show", "job", str(job.id)] for job in asked)

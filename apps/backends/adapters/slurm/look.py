@@ -9,11 +9,13 @@ from datetime import datetime
 from apps.backends.adapters.slurm.foreign import foreign_in
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import (
+    ALIVE,
     Clock,
     Detail,
     OwnJob,
     came_back,
     gpus_held,
+    is_ours,
     one_each,
     seen,
 )
@@ -22,8 +24,6 @@ from apps.backends.adapters.slurm.ways import Way
 from apps.backends.port import ForeignWork, Observation, SeenAttempt, SeenNode
 from apps.common.time import MICROSECOND, from_us, to_us
 
-# Before the name of a job that was alive: what stands in a cursor without it has ended.
-ALIVE = "+"
 # Two clocks that differ by less are taken for the same: Slurm counts whole seconds.
 SAME_CLOCK_SECONDS = 2
 
@@ -63,8 +63,7 @@ def look(way: Way, cluster: str, known: frozenset[str], *, now: datetime) -> Loo
     One whose comment somebody overwrote is ours if it was at the last look.
     """
     told = way.records(cluster, known)
-    ours = [job for job in told.own if not job.mark.by_name or {job.key, ALIVE + job.key} & known]
-    found, spare = one_each(ours)
+    found, spare = one_each(job for job in told.own if is_ours(job, known))
     return Look(
         slurm=way.slurm,
         booted=told.booted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,6 +24,8 @@ from apps.common.time import MICROSECOND, from_us
 OWN = "%A|%T|%V|%S|%e|%N|%n|%j|%r|%k"
 ACTIVE = ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING")
 CHECKPOINTED = 75
+# Before the name of a job that was alive: what stands in a cursor without it has ended.
+ALIVE = "+"
 SIGNAL_NUMBER = {"HUP": 1, "INT": 2, "USR1": 10, "USR2": 12, "TERM": 15}
 OUTCOMES = {
     "COMPLETED": "succeeded",
@@ -167,6 +169,11 @@ def with_mark(row: JobRow, mark: Mark, name: str, planned: tuple[str, ...]) -> O
         reason=row.reason,
         mark=mark,
     )
+
+
+def is_ours(job: OwnJob, known: Collection[str]) -> bool:
+    """Return whether a job is ours: one that has but its name left is, if the last look told of it."""
+    return not job.mark.by_name or job.key in known or ALIVE + job.key in known
 
 
 def one_each(jobs: Iterable[OwnJob]) -> tuple[dict[str, OwnJob], list[OwnJob]]:
