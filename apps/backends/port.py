@@ -67,11 +67,13 @@ class SeenAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ForeignWork:
-    """A gang that was submitted to the cluster itself: so many GPUs on each of ``size`` nodes.
+    """A gang that was submitted to the cluster itself: ``size`` members of so many GPUs.
 
     ``ref`` names it for as long as the cluster knows it, ``run`` each time it ran, empty before the
     first. ``state`` is waiting, running or ended; ``outcome`` is as an attempt's. ``reason`` says in
-    the cluster's words why it waits. ``tasks``: so many wait alike, as a job array's do.
+    the cluster's words why it waits. ``tasks``: so many wait alike, as a job array's do. ``nodes`` has
+    that of each member; running without any: how many are on which node is not known, and without a
+    ``pool`` not even of which GPUs.
     """
 
     ref: str
@@ -91,6 +93,7 @@ class ForeignWork:
     limit_seconds: int | None = None
     reason: str = ""
     tasks: int = 1
+    qos: str = ""
 
 
 @dataclass(frozen=True, slots=True)

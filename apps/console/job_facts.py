@@ -67,7 +67,8 @@ def foreign_words(job: Job, advised: str = "") -> str:
     told = job.workload
     who = f" by {told['user']}" if told.get("user") else ""
     account = f", account {told['account']}" if told.get("account") else ""
-    words = f"Submitted to {job.cluster} itself{who}{account}{'.' if advised else ': Rollcall only looks on.'}"
+    qos = f", QOS {told['qos']}" if told.get("qos") else ""
+    words = f"Submitted to {job.cluster} itself{who}{account}{qos}{'.' if advised else ': Rollcall only looks on.'}"
     if job.state in WAITING and told.get("reason"):
         words += f" The cluster says: {told['reason']}."
     if job.state in WAITING and told.get("tasks", 1) > 1:

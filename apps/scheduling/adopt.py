@@ -73,9 +73,10 @@ class Adoption:
         self.works = [
             work
             for work in {work.ref: work for work in works}.values()
-            if self._is_here(work)
+            if (self._is_here(work) or _is_nowhere(work))
             and (work.ref in self.known or work.ended_at is None or work.ended_at > since)
             and (work.state != "ended" or work.started_at is not None or work.ref in self.known)
+            and (not _is_nowhere(work) or work.ref in self.known)
         ]
         unknown = {work.ref for work in self.works} - self.known.keys()
         over = set()
@@ -111,7 +112,7 @@ class Adoption:
 
     def taken_from_nodes(self) -> Observation:
         """Return the look with no GPU counted as foreign on a node that a job here accounts for."""
-        taken: Counter[tuple[str, str]] = Counter()
+        taken = self._members_of([work for work in self.works if _is_nowhere(work)])
         for work in self.works:
             if work.state == "running":
                 for name in work.nodes:
@@ -123,6 +124,18 @@ class Adoption:
             ]
             self.seen = replace(self.seen, nodes=nodes)
         return self.seen
+
+    def _members_of(self, works: Sequence[ForeignWork]) -> Counter[tuple[str, str]]:
+        """Return the GPUs, by node and pool, of runs of which an earlier look knew where they are."""
+        taken: Counter[tuple[str, str]] = Counter()
+        if works:
+            uids = [uid_of(self.cluster, work) for work in works]
+            rows = Member.objects.filter(attempt__uid__in=uids).order_by()
+            for name, pool, gpus in rows.values_list(
+                "node__name", "node__pool__name", "attempt__job__gpus_per_member"
+            ):
+                taken[name, pool] += gpus
+        return taken
 
     def write(self) -> Observation:
         """Write what is new of foreign work; return the look with its runs among the attempts."""
@@ -220,6 +233,8 @@ class Adoption:
             before = alive.get(job.pk)
             if before is not None and before != uid:
                 reports.append(self._laid_back(before, work))
+            elif before is None and _is_nowhere(work):
+                continue  # its GPUs are counted by node until it is known where it is
             elif ran and (before == uid or job.state in WAITING):
                 if before is None:
                     begins.append(work)
@@ -279,6 +294,11 @@ class Adoption:
         )
 
 
+def _is_nowhere(work: ForeignWork) -> bool:
+    """Tell whether it runs, and this look does not know how much of it on which node."""
+    return work.state == "running" and not work.nodes
+
+
 def _is_rest(job: Job) -> bool:
     """Tell whether a job stands for all tasks of an array that wait yet."""
     return "[" in job.foreign_ref
@@ -300,6 +320,7 @@ def columns_of(work: ForeignWork, *, since: datetime) -> dict[str, object]:
             "user": work.user,
             "reason": work.reason,
             "tasks": work.tasks,
+            "qos": work.qos,
         },
     }
 

@@ -124,6 +124,27 @@ def test_what_asks_for_gpus_that_are_not_looked_at_is_left_to_the_nodes(watch: W
     assert Node.objects.get(foreign_gpus__gt=0).foreign_gpus == 8
 
 
+def test_work_of_which_nobody_knows_where_it_is_waits_for_that(watch: Watch) -> None:
+    """Slurm does not list how a job's GPUs lie on its nodes where they were asked for in all."""
+    nowhere = replace(RUNS, nodes=(), size=16, gpus_per_member=1)
+    watch.look(replace(WAITS, size=16, gpus_per_member=1))
+    watch.look(nowhere, replace(nowhere, ref="lab:8:100", pool=""), minute=2, used=8)
+    assert (watch.job().state, Attempt.objects.count()) == ("PENDING", 0)
+    assert Node.objects.get(foreign_gpus__gt=0).foreign_gpus == 8
+
+    watch.look(RUNS, minute=3, used=8)
+    assert (watch.job().state, watch.job().size) == ("RUNNING", 2)
+    assert not Node.objects.filter(foreign_gpus__gt=0).exists()
+
+    watch.look(replace(nowhere, pool=""), minute=4, used=8)
+    assert watch.job().state == "RUNNING"
+    assert Attempt.objects.get().members.count() == 2
+    assert not Node.objects.filter(foreign_gpus__gt=0).exists()
+
+    watch.look(replace(ENDED, nodes=()), minute=5)
+    assert (watch.job().state, watch.job().ended_at) == ("SUCCEEDED", NOW + 3 * MINUTE)
+
+
 def test_a_run_between_two_looks_is_booked_and_an_older_one_is_not(watch: Watch) -> None:
     watch.look(minute=2)
     watch.look(ENDED, minute=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
+from apps.backends.adapters.slurm.layout import laid_in, lay_out
 from apps.backends.adapters.slurm.marks import Mark
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import (
@@ -27,6 +28,8 @@ GONE = ("already finished", "invalid job id", "already completing", "no job")
 NOT_OURS = ("invalid user id", "permission denied")
 # How many tasks of an array a change did, beside what it did not.
 DONE = "no error"
+# At a look; of the rest the GPUs are counted by node until there is time for them.
+MOST_ASKED = 20
 
 
 class Commands:
@@ -42,9 +45,10 @@ class Commands:
 
         Nodes first: a job of ours that starts meanwhile is not taken for somebody else's. One that
         ends meanwhile is, for one look: better to take a GPU for used than to promise it twice.
-        How a job ended takes a second question, asked only when one did.
+        How a job ended takes a second question, asked only when one did, and so does where a job has
+        its GPUs, if nothing else tells.
         """
-        tag = "" if self._options.run_as == "service" else secrets.token_hex(8)
+        tag = "" if self._options.run_as == "service" else f"t{secrets.token_hex(8)}"
         listed = every_with_marks(tag) if tag else EVERY
         config, nodes, own, every = (
             answer.out
@@ -53,32 +57,36 @@ class Commands:
                 ["scontrol", "-d", "-o", "show", "node"],
                 ["squeue", "-h", "--me", "-t", "all", "-o", OWN],
                 # Those that ended too, for as long as Slurm remembers them; it costs slurmctld no more.
-                ["squeue", "-h", "-a", "-t", "all", "-o", listed],
+                ["squeue", "-h", "-a", "-t", "all", "-O", listed],
             )
         )
-        settings = config_of(config)
+        settings, found = config_of(config), nodes_in(nodes)
         self.slurm = settings.get("ClusterName", "")
         rows, theirs = with_marks(every, tag, cluster) if tag else (rows_in(every), [])
         jobs = own_in(own, cluster, rows=rows) + theirs
-        asked = [
-            job for job in jobs if not job.runs and job.key not in known and is_ours(job, known)
+        ended = [
+            job.id for job in jobs if not job.runs and job.key not in known and is_ours(job, known)
         ]
-        details = {}
-        if asked:
-            shown = (["scontrol", "-o", "show", "job", str(job.id)] for job in asked)
-            details = {
-                job.id: detail_in(answer.out)
-                for job, answer in zip(asked, self._runner.read(*shown), strict=True)
-                if not answer.code
-            }
+        rows, unsure = lay_out(rows, found, jobs)
+        details = self._shown([*ended, *(row.id for row in unsure[:MOST_ASKED])])
+        laid = {row.id: laid_in(details[row.id], row) for row in unsure if row.id in details}
         return Records(
             booted=int(settings["BOOT_TIME"]),
             as_of=int(settings["as_of"]),
-            nodes=nodes_in(nodes),
-            rows=rows,
+            nodes=found,
+            rows=[laid.get(row.id, row) for row in rows],
             own=jobs,
-            details=details,
+            details={id: detail_in(details[id]) for id in ended if id in details},
         )
+
+    def _shown(self, ids: list[int]) -> dict[int, str]:
+        """Return what Slurm says of jobs, each by itself; those that it has forgotten are left out."""
+        if not ids:
+            return {}
+        answers = self._runner.read(
+            *(["scontrol", "-d", "-o", "show", "job", str(id)] for id in ids)
+        )
+        return {id: one.out for id, one in zip(ids, answers, strict=True) if not one.code}
 
     def submit(self, request: LaunchRequest, mark: Mark, nodes: list[str]) -> str:
         """Submit a gang by sbatch, as its user where it is to run as one: sudo hands on nothing."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from math import gcd
 
+from apps.backends.adapters.slurm.layout import UNTYPED, Asked, asked_of, members_on
 from apps.backends.adapters.slurm.own import ACTIVE, OUTCOMES, Clock
-from apps.backends.adapters.slurm.text import WAITING, JobRow, gpus_in, tasks_of
+from apps.backends.adapters.slurm.text import WAITING, JobRow, tasks_of
 from apps.backends.port import ForeignWork
 from apps.common.time import from_us
 
@@ -13,10 +15,9 @@ from apps.common.time import from_us
 def foreign_in(
     rows: Iterable[JobRow], pools: Collection[str], slurm: str, clock: Clock
 ) -> list[ForeignWork]:
-    """Return each job that asks for the same GPUs on each of its nodes; the rest is left to the nodes.
+    """Return each job that asks for GPUs of one pool; the rest is left to the nodes.
 
-    Slurm lists a job's GPUs by node only where it was asked for so; others (``--gpus``) are seen as
-    used GPUs of their nodes alone.
+    That is what asks for GPUs a socket, for those of several types, or of any where there are several.
     """
     found = (_work(row, pools, slurm, clock) for row in rows)
     return [work for work in found if work is not None]
@@ -29,10 +30,15 @@ def ref_of(slurm: str, label: str, submit: int) -> str:
 
 
 def _work(row: JobRow, pools: Collection[str], slurm: str, clock: Clock) -> ForeignWork | None:
-    pool, gpus = _asked(row, pools)
+    asked = asked_of(row)
+    pool = "" if asked is None else _pool(row.kind or asked.kind, pools)
     state = "waiting" if row.state in WAITING else "running" if row.state in ACTIVE else "ended"
-    if not gpus or (state == "running" and not (row.nodes and row.start)):
+    if asked is None or (state == "running" and not (row.nodes and row.start)):
         return None
+    unknown = state == "running" and asked.kind == UNTYPED and not row.kind
+    if not pool and not unknown:
+        return None
+    nodes, size, each = _members(row, asked, state) if pool else ((), asked.members, asked.each)
     ran = row.start is not None and len(row.nodes) > 0
     start = clock.us(row.start) if ran and row.start is not None else None
     end = None if state != "ended" or row.end is None else clock.us(row.end)
@@ -43,10 +49,10 @@ def _work(row: JobRow, pools: Collection[str], slurm: str, clock: Clock) -> Fore
         account=row.account,
         user=row.user,
         pool=pool,
-        size=len(row.nodes) or row.count,
-        gpus_per_member=gpus,
+        size=size,
+        gpus_per_member=each,
         submitted_at=from_us(clock.us(row.submit)),
-        nodes=row.nodes,
+        nodes=nodes,
         run=str(row.start) if ran else "",
         started_at=None if start is None else from_us(start),
         ended_at=None if end is None else from_us(max(end, start or end)),
@@ -54,7 +60,28 @@ def _work(row: JobRow, pools: Collection[str], slurm: str, clock: Clock) -> Fore
         limit_seconds=row.limit,
         reason=row.reason if state == "waiting" else "",
         tasks=tasks_of(row.label),
+        qos=row.qos,
     )
+
+
+def _members(row: JobRow, asked: Asked, state: str) -> tuple[tuple[str, ...], int, int]:
+    """Return the node of each member, how many there are and the GPUs of each.
+
+    Of a job that runs it may not be known how many are on which node: then there are no nodes. One
+    that is over is laid out as its history is.
+    """
+    if asked.by_node:
+        return row.nodes, len(row.nodes) or row.count, asked.each
+    if row.nodes and not row.laid and state == "ended":
+        nodes = members_on(row.nodes, asked.total)
+        return nodes, len(nodes), asked.total // len(nodes)
+    if not row.laid:
+        return (), asked.members, asked.each
+    each = gcd(*row.laid)
+    nodes = tuple(
+        name for name, many in zip(row.nodes, row.laid, strict=True) for _ in range(many // each)
+    )
+    return nodes, len(nodes), each
 
 
 def _outcome(state: str) -> str:
@@ -63,12 +90,8 @@ def _outcome(state: str) -> str:
     return "failed" if outcome == "lost" else outcome
 
 
-def _asked(row: JobRow, pools: Collection[str]) -> tuple[str, int]:
-    """Return the pool of a job and its GPUs on each node, 0: unknown, or of several pools."""
-    gpus = gpus_in(row.per_node)
-    if len(gpus) != 1:
-        return "", 0
-    ((kind, many),) = gpus.items()
-    if kind not in pools and kind == "gpu" and len(pools) == 1:
-        kind = next(iter(pools))
-    return (kind, many) if kind in pools else ("", 0)
+def _pool(kind: str, pools: Collection[str]) -> str:
+    """Return the pool of GPUs of a type, ``gpu``: any; empty: there is none, or one of several."""
+    if kind not in pools and kind == UNTYPED and len(pools) == 1:
+        return next(iter(pools))
+    return kind if kind in pools else ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
+from apps.backends.adapters.slurm.layout import members_on
 from apps.backends.adapters.slurm.look import Look, clock_of
 from apps.backends.adapters.slurm.own import ACTIVE, OUTCOMES, Clock
 from apps.backends.adapters.slurm.runner import Runner
@@ -271,18 +272,6 @@ def work_of(row: PastRow, known: Ground, partition: str) -> ForeignWork | str:
         outcome=_outcome(row.state),
         limit_seconds=row.limit,
     )
-
-
-def members_on(nodes: tuple[str, ...], gpus: int) -> tuple[str, ...]:
-    """Return the node of each member: one a node where the GPUs divide evenly, else one a GPU.
-
-    Slurm writes down how many GPUs a job had in all, not on which of its nodes: they are taken to
-    lie as evenly as they can, the first nodes having one more. The sum is exact either way.
-    """
-    if gpus % len(nodes) == 0:
-        return nodes
-    each, more = divmod(gpus, len(nodes))
-    return tuple(name for number, name in enumerate(nodes) for _ in range(each + (number < more)))
 
 
 def _outcome(state: str) -> str:

@@ -133,21 +133,23 @@ def own_in(text: str, cluster: str, owner: str = "", rows: Iterable[JobRow] = ()
 
 
 def every_with_marks(tag: str) -> str:
-    """Return the format of ``squeue`` for everybody's jobs with their names and comments.
+    """Return the format of ``squeue -O`` for everybody's jobs with their names and comments.
 
-    Their users write these two. ``tag``, which nobody can guess, stands where a job begins and
-    before either, so that no name or comment passes for a column or a line.
+    Their users write these two. ``tag``, which nobody can guess, stands before and behind either, so
+    that no name or comment passes for a column or a line. It does not begin with a digit, which
+    squeue would take for a width.
     """
-    return f"{tag}|{EVERY}|%n|{tag}%j{tag}%k"
+    return f"{EVERY},ReqNodes:{tag},Name:{tag},Comment:{tag}"
 
 
 def with_marks(text: str, tag: str, cluster: str) -> tuple[list[JobRow], list[OwnJob]]:
     """Return the jobs that were listed by ``every_with_marks``, and ours that run as their users."""
     rows, own = [], []
-    for one in f"\n{text}".split(f"\n{tag}|")[1:]:
-        columns, name, comment = one.split(tag, 2)
-        told, planned, _ = columns.rsplit("|", 2)
-        (row,) = rows_in(told)
+    *parts, _ = text.split(tag)
+    part = iter(parts)
+    for columns, name, comment in zip(part, part, part, strict=True):
+        told, _, planned = columns.rpartition("|")
+        (row,) = rows_in(f"{told}|")
         rows.append(row)
         mark = mark_of(comment, row.user)
         if mark is not None and mark.cluster == cluster:

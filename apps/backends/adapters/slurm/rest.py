@@ -7,6 +7,7 @@ from typing import Any
 
 from apps.backends.adapters.slurm.client import VERSIONS, Client, NotBelieved, SlurmError
 from apps.backends.adapters.slurm.commands import Commands
+from apps.backends.adapters.slurm.layout import lay_out
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import OwnJob
@@ -155,7 +156,7 @@ class Rest:
             booted=instant(counts.get("req_time_start")) or as_of,
             as_of=as_of,
             nodes=nodes,
-            rows=[row_of(job) for job in jobs],
+            rows=lay_out((row_of(job) for job in jobs), nodes, own)[0],
             own=own,
             details=details,
         )

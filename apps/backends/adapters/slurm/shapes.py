@@ -130,10 +130,23 @@ def _id(job: Json) -> int:
     return found
 
 
+def _laid(job: Json, nodes: tuple[str, ...]) -> tuple[str, tuple[int, ...]]:
+    """Return the type of a running job's GPUs and how many it has on each node, if that is told."""
+    told = job.get("gres_detail")
+    each = [gpus_in(text(one)) for one in told] if isinstance(told, list) else []
+    kinds = {kind for gpus in each for kind in gpus}
+    if len(kinds) != 1 or len(each) != len(nodes) or not all(each):
+        return "", ()
+    (kind,) = kinds
+    return kind, tuple(gpus[kind] for gpus in each)
+
+
 def row_of(job: Json) -> JobRow:
     """Return a job as the commands list everybody's."""
     state, limit = job_state(job.get("job_state")), number(job.get("time_limit"))
     endless = limit is None and state in ACTIVE
+    nodes = expand(text(job.get("nodes")))
+    kind, laid = _laid(job, nodes) if state in ACTIVE else ("", ())
     return JobRow(
         id=_id(job),
         label=_label(job, _id(job)),
@@ -142,7 +155,7 @@ def row_of(job: Json) -> JobRow:
         account=text(job.get("account")),
         per_node=text(job.get("tres_per_node")),
         count=number(job.get("node_count")) or 1,
-        nodes=expand(text(job.get("nodes"))),
+        nodes=nodes,
         start=None if state in WAITING else instant(job.get("start_time")),
         submit=number(job.get("submit_time")) or 0,
         end=None if endless else instant(job.get("end_time")),
@@ -151,6 +164,12 @@ def row_of(job: Json) -> JobRow:
         reason=_reason(job),
         priority=number(job.get("priority")) or 0,
         nice=_nice(job.get("nice")),
+        per_job=text(job.get("tres_per_job")),
+        per_task=text(job.get("tres_per_task")),
+        ntasks=number(job.get("tasks")) or 0,
+        qos=text(job.get("qos")),
+        kind=kind,
+        laid=laid,
     )
 
 

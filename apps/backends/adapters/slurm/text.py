@@ -50,7 +50,9 @@ class JobRow:
     """A line of ``squeue``; instants in seconds, ``nodes`` empty before the start.
 
     ``label`` is the id as people know it, of an array ``7_3``, or ``7_[4-9]`` of all that waits.
-    ``priority`` is 0 of what is on hold; ``nice`` was taken off it.
+    ``priority`` is 0 of what is on hold; ``nice`` was taken off it. GPUs are asked for a node
+    (``per_node``), a task or in all; ``laid`` are those on each of ``nodes``, of the type ``kind``, as
+    far as they are known.
     """
 
     id: int
@@ -69,6 +71,12 @@ class JobRow:
     reason: str
     priority: int = 0
     nice: int = 0
+    per_job: str = ""
+    per_task: str = ""
+    ntasks: int = 0
+    qos: str = ""
+    kind: str = ""
+    laid: tuple[int, ...] = ()
 
 
 def split_list(text: str) -> Iterator[str]:
@@ -199,7 +207,13 @@ def signed(text: str) -> int:
 
 
 # No column of these is written by a user, so that no name or comment can pass for a line.
-EVERY = "%A|%i|%T|%P|%a|%b|%D|%N|%S|%V|%e|%l|%u|%r|%Q|%y"
+COLUMNS = (
+    "JobID", "JobArrayID", "State", "Partition", "Account", "tres-per-node", "NumNodes", "NodeList",
+    "StartTime", "SubmitTime", "EndTime", "TimeLimit", "UserName", "Reason", "PriorityLong", "Nice",
+    "tres-per-job", "tres-per-task", "NumTasks", "QOS",
+)  # fmt: skip
+EVERY = ",".join(f"{name}:|" for name in COLUMNS)
+ABSENT = ("N/A", "(null)", "None")
 
 
 def seconds_of(limit: str) -> int | None:
@@ -225,7 +239,7 @@ def tasks_of(label: str) -> int:
 
 
 def rows_in(text: str) -> list[JobRow]:
-    """Return the jobs that ``squeue -o`` EVERY printed."""
+    """Return the jobs that ``squeue -O`` EVERY printed."""
     return list(_rows(text.splitlines()))
 
 
@@ -234,7 +248,7 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
         if not line.strip():
             continue
         parts = line.split("|")
-        if len(parts) != 16 or not parts[0].isdigit():
+        if len(parts) != len(COLUMNS) + 1 or not parts[0].isdigit():
             raise BackendError(
                 f"Slurm listed a job in a way not understood: {line[:80]}.", retry=True
             )
@@ -244,8 +258,8 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
             label=parts[1],
             state=parts[2],
             partition=parts[3],
-            account="" if parts[4] == "(null)" else parts[4],
-            per_node="" if parts[5] == "N/A" else parts[5],
+            account=_said(parts[4]),
+            per_node=_said(parts[5]),
             count=int(parts[6]) if parts[6].isdigit() else 1,
             nodes=expand(parts[7]),
             start=None if waiting else instant(parts[8]),
@@ -253,10 +267,19 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
             end=instant(parts[10]),
             limit=seconds_of(parts[11]),
             user=parts[12],
-            reason="" if parts[13] == "None" else parts[13],
+            reason=_said(parts[13]),
             priority=int(parts[14]) if parts[14].isdigit() else 0,
             nice=signed(parts[15]),
+            per_job=_said(parts[16]),
+            per_task=_said(parts[17]),
+            ntasks=int(parts[18]) if parts[18].isdigit() else 0,
+            qos=_said(parts[19]),
         )
+
+
+def _said(text: str) -> str:
+    """Return a column; what Slurm writes where there is none is empty."""
+    return "" if text in ABSENT else text
 
 
 @dataclass(frozen=True, slots=True)

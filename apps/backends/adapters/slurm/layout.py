@@ -1,0 +1,183 @@
+"""What a job asks for, and how many GPUs a running one has on each of its nodes.
+
+Slurm's lists tell what was asked for: GPUs a node (``--gres``), a task, or in all (``--gpus``). Of
+the latter two they do not tell how Slurm laid them out. That follows from what the nodes have in use,
+or Slurm is asked about the job itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from apps.backends.adapters.slurm.own import ACTIVE, OwnJob, gpus_held
+from apps.backends.adapters.slurm.text import JobRow, NodeText, expand, gpus_in
+
+LAID = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
+UNTYPED = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """So many members of so many GPUs; ``kind`` is their type, ``gpu``: any. ``by_node``: one a node."""
+
+    kind: str
+    members: int
+    each: int
+    by_node: bool = False
+
+    @property
+    def total(self) -> int:
+        """Return the GPUs in all."""
+        return self.members * self.each
+
+
+def asked_of(row: JobRow) -> Asked | None:
+    """Return what a job asks for; None: no GPUs, those of several types, or by socket alone.
+
+    GPUs that are asked for in all may lie anywhere: each is a member.
+    """
+    by_node, by_task = gpus_in(row.per_node), gpus_in(row.per_task)
+    if by_node:
+        return _asked(by_node, row.count, by_node=True)
+    if by_task and row.ntasks:
+        return _asked(by_task, row.ntasks)
+    in_all = _asked(gpus_in(row.per_job), 1)
+    return None if in_all is None else Asked(in_all.kind, in_all.total, 1)
+
+
+def _asked(gpus: Mapping[str, int], members: int, *, by_node: bool = False) -> Asked | None:
+    if len(gpus) != 1:
+        return None
+    ((kind, each),) = gpus.items()
+    return Asked(kind, members, each, by_node) if each else None
+
+
+def members_on(nodes: tuple[str, ...], gpus: int) -> tuple[str, ...]:
+    """Return the node of each member: one a node where the GPUs divide evenly, else one a GPU.
+
+    Of a run that is over Slurm tells how many GPUs it had in all, not on which of its nodes: they are
+    taken to lie as evenly as they can, the first nodes having one more. The sum is exact either way.
+    """
+    if gpus % len(nodes) == 0:
+        return nodes
+    each, more = divmod(gpus, len(nodes))
+    return tuple(name for number, name in enumerate(nodes) for _ in range(each + (number < more)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unlaid:
+    """A running job of which it is to be found where it has how many GPUs."""
+
+    row: JobRow
+    kind: str
+    total: int
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        return [(name, self.kind) for name in self.row.nodes]
+
+
+def lay_out(
+    rows: Iterable[JobRow], nodes: Iterable[NodeText], own: Sequence[OwnJob]
+) -> tuple[list[JobRow], list[JobRow]]:
+    """Return the rows with what running jobs have on each node, and those of which it is not known.
+
+    A job on one node has all there, one as large as its nodes all of each. What else is in use on a
+    node is the job's that is alone there among those that are not known, if the sum is what it has.
+    """
+    there = {node.name: node.gpus for node in nodes}
+    left = Counter({(node.name, kind): used for node in nodes for kind, used in node.used.items()})
+    left.subtract(gpus_held(own))
+    laid: dict[int, JobRow] = {}
+    unlaid: list[_Unlaid] = []
+    unsure: list[JobRow] = []
+    ours = {job.id for job in own}
+    rows = list(rows)
+    for row in rows:
+        asked = asked_of(row)
+        if asked is None or row.id in ours or row.state not in ACTIVE or not row.nodes:
+            continue
+        kind = _kind(asked.kind, row, there)
+        shares = row.laid or (_plain(asked, kind, row, there) if kind else ())
+        if shares:
+            _lay(laid, left, row, kind, shares)
+        elif kind:
+            unlaid.append(_Unlaid(row, kind, asked.total))
+        else:
+            unsure.append(row)
+    unsure += [one.row for one in _solve(laid, left, unlaid)]
+    return [laid.get(row.id, row) for row in rows], unsure
+
+
+def _kind(kind: str, row: JobRow, there: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the type of a job's GPUs, by its nodes where it asked for any; empty: unknown."""
+    if row.kind or kind != UNTYPED:
+        return row.kind or kind
+    kinds = {one for name in row.nodes for one in there.get(name, ())}
+    return next(iter(kinds)) if len(kinds) == 1 else ""
+
+
+def _plain(
+    asked: Asked, kind: str, row: JobRow, there: Mapping[str, Mapping[str, int]]
+) -> tuple[int, ...]:
+    """Return what a job has on each node, where nothing else can be."""
+    if asked.by_node:
+        return (asked.each,) * len(row.nodes)
+    if len(row.nodes) == 1:
+        return (asked.total,)
+    whole = tuple(there.get(name, {}).get(kind, 0) for name in row.nodes)
+    return whole if sum(whole) == asked.total else ()
+
+
+def _lay(
+    laid: dict[int, JobRow],
+    left: Counter[tuple[str, str]],
+    row: JobRow,
+    kind: str,
+    shares: Sequence[int],
+) -> None:
+    laid[row.id] = replace(row, kind=kind, laid=tuple(shares))
+    left.subtract({(name, kind): many for name, many in zip(row.nodes, shares, strict=True)})
+
+
+def _solve(
+    laid: dict[int, JobRow], left: Counter[tuple[str, str]], unlaid: list[_Unlaid]
+) -> list[_Unlaid]:
+    """Lay out each job that is alone on all of its nodes, until there is none; return the rest."""
+    found = True
+    while found:
+        found = False
+        crowd = Counter(place for one in unlaid for place in one.places)
+        for one in unlaid:
+            shares = [left[place] for place in one.places]
+            alone = all(crowd[place] == 1 for place in one.places)
+            if alone and min(shares) > 0 and sum(shares) == one.total:
+                _lay(laid, left, one.row, one.kind, shares)
+                found = True
+        unlaid = [one for one in unlaid if one.row.id not in laid]
+    return unlaid
+
+
+def laid_in(text: str, row: JobRow) -> JobRow:
+    """Return a row with what ``scontrol -d -o show job`` says that it has on each node.
+
+    The line holds texts of the job's user too: what does not add up is not believed.
+    """
+    asked, shares = asked_of(row), dict(_shares(text))
+    kinds = {kind for gpus in shares.values() for kind in gpus}
+    if asked is None or len(kinds) != 1 or shares.keys() != set(row.nodes):
+        return row
+    (kind,) = kinds
+    laid = tuple(shares[name].get(kind, 0) for name in row.nodes)
+    if min(laid) < 1 or sum(laid) != asked.total:
+        return row
+    return replace(row, kind=kind, laid=laid)
+
+
+def _shares(text: str) -> Iterator[tuple[str, dict[str, int]]]:
+    for names, gres in LAID.findall(text):
+        for name in expand(names):
+            yield name, gpus_in(gres)
