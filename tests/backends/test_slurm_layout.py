@@ -29,7 +29,7 @@ def node(name: str, used: int, kind: str = "h100", **more: int) -> NodeText:
 
 
 def work(one: JobRow, *pools: str) -> ForeignWork | None:
-    found = foreign_in([one], set(pools or ("h100",)), "lab", Clock())
+    found = foreign_in([one], dict.fromkeys(pools or ("h100",), 8), "lab", Clock())
     return found[0] if found else None
 
 
@@ -67,6 +67,28 @@ def test_a_job_on_one_node_has_all_there_and_one_as_large_as_its_nodes_all_of_ea
     nodes = [node(f"gpu{k}", 8) for k in range(1, 5)]
 
     assert laid(rows, *nodes) == {1: (3,), 2: (8, 8), 3: (2,), 4: (1, 1)}
+
+
+def test_a_job_that_shares_no_node_has_all_of_it() -> None:
+    nodes = [node("gpu1", 8), node("gpu2", 8)]
+    rows = [
+        row(1, "gpu1", per_node="gres:gpu:1", exclusive=True),
+        row(2, "gpu2", per_job="gres:gpu:1", alloc="cpu=64,gres/gpu=8,gres/gpu:h100=8"),
+    ]
+    assert laid(rows, *nodes) == {1: (8,), 2: (8,)}
+
+    waits = work(row(3, per_job="gres:gpu:1", count=2, exclusive=True))
+    assert waits is not None
+    assert (waits.size, waits.gpus_per_member) == (2, 8)
+
+
+def test_what_slurm_says_it_gave_in_all_counts() -> None:
+    by_socket = row(1, "gpu1", alloc="cpu=1,gres/gpu=2")
+    assert asked_of(by_socket) == Asked("gpu", 2, 1)
+    even = row(2, "gpu1", "gpu2", per_node="gres:gpu:h100:2", alloc="gres/gpu=4,gres/gpu:h100=4")
+    assert asked_of(even) == Asked("h100", 2, 2, by_node=True)
+    both = row(3, "gpu1", per_node="gres:gpu:2", alloc="gres/gpu=2,gres/gpu:a=1,gres/gpu:b=1")
+    assert asked_of(both) is None
 
 
 def test_what_else_is_in_use_on_a_node_is_the_job_s_that_is_alone_there() -> None:
@@ -121,13 +143,13 @@ SHOWN = (
 )
 
 
-def test_what_slurm_says_of_the_job_itself_is_taken_if_it_adds_up() -> None:
+def test_what_slurm_says_of_the_job_itself_is_taken_of_its_own_nodes() -> None:
     one = row(1, "gpu2", "gpu3", "gpu5", per_job="gres:gpu:9")
 
     assert laid_in(SHOWN, one) == one, "its name claims a node that is not its own"
+    assert laid_in(SHOWN.replace("Nodes=gpu1 ", "Nodes=gpu5 "), one) == one, "or one of them twice"
     found = laid_in(SHOWN.replace("Nodes=gpu1 ", ""), one)
     assert (found.kind, found.laid) == ("h100", (4, 4, 1))
-    assert laid_in(SHOWN.replace("Nodes=gpu1 ", "").replace(":1(IDX:7)", ":2(IDX:6-7)"), one) == one
     assert laid_in("", one) == one
 
 

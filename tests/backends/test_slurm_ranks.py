@@ -167,7 +167,7 @@ def test_equal_priorities_of_rising_ids_are_in_order() -> None:
 def test_what_runs_or_is_on_hold_is_not_in_the_line(
     state: str, priority: str, listed: bool
 ) -> None:
-    line = f"12|12|{state}|main|cv|gres:gpu:8|1||N/A|1700000000|N/A|10:00|ana|None|{priority}|-340|N/A|N/A|1|low|"
+    line = f"12|12|{state}|main|cv|gres:gpu:8|1||N/A|1700000000|N/A|10:00|ana|None|{priority}|-340|N/A|N/A|1|low|OK||"
 
     (found,) = placed_in(rows_in(line), "lab").values()
 
@@ -175,6 +175,6 @@ def test_what_runs_or_is_on_hold_is_not_in_the_line(
 
 
 def test_what_is_over_has_no_place() -> None:
-    line = "12|12|COMPLETED|main|cv|gres:gpu:8|1|gpu1|1|1|2|10:00|ana|None|754|0|N/A|N/A|1|low|"
+    line = "12|12|COMPLETED|main|cv|gres:gpu:8|1|gpu1|1|1|2|10:00|ana|None|754|0|N/A|N/A|1|low|OK||"
 
     assert placed_in(rows_in(line), "lab") == {}

@@ -80,7 +80,10 @@ def test_it_shows_what_the_commands_show(lab: Lab) -> None:
     for uid, job in shown.own.items():
         assert told.own[uid] == job
     assert told.details == shown.details
-    assert {row.id: row for row in told.rows} == {row.id: row for row in shown.rows}
+    # How ours lie on their nodes is known without asking.
+    ours = {job.id for job in shown.own.values()}
+    rows = {row.id: replace(row, kind="", laid=()) if row.id in ours else row for row in told.rows}
+    assert rows == {row.id: row for row in shown.rows}
     assert told.nodes == shown.nodes
     assert (told.slurm, told.spare, told.clock) == (shown.slurm, shown.spare, shown.clock)
     assert second.nodes == first.nodes

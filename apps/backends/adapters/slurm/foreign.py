@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from math import gcd
 
 from apps.backends.adapters.slurm.layout import UNTYPED, Asked, asked_of, members_on
@@ -13,11 +13,12 @@ from apps.common.time import from_us
 
 
 def foreign_in(
-    rows: Iterable[JobRow], pools: Collection[str], slurm: str, clock: Clock
+    rows: Iterable[JobRow], pools: Mapping[str, int], slurm: str, clock: Clock
 ) -> list[ForeignWork]:
     """Return each job that asks for GPUs of one pool; the rest is left to the nodes.
 
-    That is what asks for GPUs a socket, for those of several types, or of any where there are several.
+    That is what asks for GPUs of several types, or of any where there are several; and while it waits,
+    what asks for them by socket. ``pools`` has the GPUs of the largest node of each.
     """
     found = (_work(row, pools, slurm, clock) for row in rows)
     return [work for work in found if work is not None]
@@ -29,7 +30,7 @@ def ref_of(slurm: str, label: str, submit: int) -> str:
     return f"{slurm}:{array}{bracket}:{submit}"
 
 
-def _work(row: JobRow, pools: Collection[str], slurm: str, clock: Clock) -> ForeignWork | None:
+def _work(row: JobRow, pools: Mapping[str, int], slurm: str, clock: Clock) -> ForeignWork | None:
     asked = asked_of(row)
     pool = "" if asked is None else _pool(row.kind or asked.kind, pools)
     state = "waiting" if row.state in WAITING else "running" if row.state in ACTIVE else "ended"
@@ -38,7 +39,11 @@ def _work(row: JobRow, pools: Collection[str], slurm: str, clock: Clock) -> Fore
     unknown = state == "running" and asked.kind == UNTYPED and not row.kind
     if not pool and not unknown:
         return None
-    nodes, size, each = _members(row, asked, state) if pool else ((), asked.members, asked.each)
+    nodes, size, each = _members(row, asked, state)
+    if not pool:
+        nodes = ()
+    elif row.exclusive and not row.nodes:
+        size, each = row.count, pools[pool]
     ran = row.start is not None and len(row.nodes) > 0
     start = clock.us(row.start) if ran and row.start is not None else None
     end = None if state != "ended" or row.end is None else clock.us(row.end)
@@ -70,18 +75,15 @@ def _members(row: JobRow, asked: Asked, state: str) -> tuple[tuple[str, ...], in
     Of a job that runs it may not be known how many are on which node: then there are no nodes. One
     that is over is laid out as its history is.
     """
-    if asked.by_node:
-        return row.nodes, len(row.nodes) or row.count, asked.each
-    if row.nodes and not row.laid and state == "ended":
+    if row.laid:
+        each = gcd(*row.laid)
+        laid = zip(row.nodes, row.laid, strict=True)
+        nodes = tuple(name for name, many in laid for _ in range(many // each))
+        return nodes, len(nodes), each
+    if row.nodes and state == "ended":
         nodes = members_on(row.nodes, asked.total)
         return nodes, len(nodes), asked.total // len(nodes)
-    if not row.laid:
-        return (), asked.members, asked.each
-    each = gcd(*row.laid)
-    nodes = tuple(
-        name for name, many in zip(row.nodes, row.laid, strict=True) for _ in range(many // each)
-    )
-    return nodes, len(nodes), each
+    return row.nodes if asked.by_node else (), asked.members, asked.each
 
 
 def _outcome(state: str) -> str:

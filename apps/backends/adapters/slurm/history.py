@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from apps.backends.adapters.slurm.layout import members_on
+from apps.backends.adapters.slurm.layout import gpus_of, members_on
 from apps.backends.adapters.slurm.look import Look, clock_of
 from apps.backends.adapters.slurm.own import ACTIVE, OUTCOMES, Clock
 from apps.backends.adapters.slurm.runner import Runner
@@ -32,7 +32,6 @@ COLUMNS = (
 # For our own jobs alone: their names end in the attempt's uid (marks.job_name).
 OWN_COLUMNS = ("JobIDRaw", "Submit", "JobName")
 OWN_LINE = re.compile(r"(\d+)\|(\d+)\|(?:.*\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$)?")
-GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 # sacct reads a database, which may be large and on disk.
 PATIENCE_SECONDS = 60
 TIMES_NOTHING = 3
@@ -224,16 +223,6 @@ def rows_in(text: str) -> Iterator[PastRow]:
             nodes=() if parts[11] == "None assigned" else expand(parts[11]),
             limit=int(parts[12]) * 60 if parts[12].isdigit() else None,
         )
-
-
-def gpus_of(tres: str) -> dict[str, int]:
-    """Return the GPUs in a list of TRES by type; ``gpu``: those whose type is not written down."""
-    said = {kind: int(many) for kind, many in GPUS.findall(tres)}
-    total = said.pop("", 0)
-    typed = sum(said.values())
-    if total > typed:
-        said["gpu"] = said.get("gpu", 0) + total - typed
-    return {kind: many for kind, many in said.items() if many}
 
 
 def ref_of(known: Ground, row: PastRow) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from apps.backends.adapters.slurm.own import ACTIVE, OwnJob, gpus_held
 from apps.backends.adapters.slurm.text import JobRow, NodeText, expand, gpus_in
 
+GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 LAID = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 UNTYPED = "gpu"
 
@@ -34,14 +35,39 @@ class Asked:
         return self.members * self.each
 
 
-def asked_of(row: JobRow) -> Asked | None:
-    """Return what a job asks for; None: no GPUs, those of several types, or by socket alone.
+def gpus_of(tres: str) -> dict[str, int]:
+    """Return the GPUs in a list of TRES by type; ``gpu``: those whose type is not written down."""
+    said = {kind: int(many) for kind, many in GPUS.findall(tres)}
+    total = said.pop("", 0)
+    typed = sum(said.values())
+    if total > typed:
+        said["gpu"] = said.get("gpu", 0) + total - typed
+    return {kind: many for kind, many in said.items() if many}
 
-    GPUs that are asked for in all may lie anywhere: each is a member.
+
+def asked_of(row: JobRow) -> Asked | None:
+    """Return what a job asks for, or was given; None: no GPUs, those of several types, or not known.
+
+    GPUs that are asked for in all may lie anywhere: each is a member. Where it runs Slurm may have
+    given it more: all of its nodes, if it does not share them.
     """
+    asked, given = _wanted(row), gpus_of(row.alloc)
+    if not given:
+        return asked
+    if len(given) > 1:
+        return None
+    ((kind, total),) = given.items()
+    if asked is not None and kind == UNTYPED:
+        kind = asked.kind
+    if asked is not None and asked.by_node and asked.each * len(row.nodes) == total:
+        return Asked(kind, len(row.nodes), asked.each, by_node=True)
+    return Asked(kind, total, 1)
+
+
+def _wanted(row: JobRow) -> Asked | None:
     by_node, by_task = gpus_in(row.per_node), gpus_in(row.per_task)
     if by_node:
-        return _asked(by_node, row.count, by_node=True)
+        return _asked(by_node, len(row.nodes) or row.count, by_node=True)
     if by_task and row.ntasks:
         return _asked(by_task, row.ntasks)
     in_all = _asked(gpus_in(row.per_job), 1)
@@ -124,12 +150,12 @@ def _plain(
     asked: Asked, kind: str, row: JobRow, there: Mapping[str, Mapping[str, int]]
 ) -> tuple[int, ...]:
     """Return what a job has on each node, where nothing else can be."""
+    whole = tuple(there.get(name, {}).get(kind, 0) for name in row.nodes)
+    if (row.exclusive and min(whole) > 0) or sum(whole) == asked.total:
+        return whole
     if asked.by_node:
         return (asked.each,) * len(row.nodes)
-    if len(row.nodes) == 1:
-        return (asked.total,)
-    whole = tuple(there.get(name, {}).get(kind, 0) for name in row.nodes)
-    return whole if sum(whole) == asked.total else ()
+    return (asked.total,) if len(row.nodes) == 1 else ()
 
 
 def _lay(
@@ -164,20 +190,14 @@ def _solve(
 def laid_in(text: str, row: JobRow) -> JobRow:
     """Return a row with what ``scontrol -d -o show job`` says that it has on each node.
 
-    The line holds texts of the job's user too: what does not add up is not believed.
+    The line holds texts of the job's user too: what names a node twice, or one that is not the job's,
+    is not believed.
     """
-    asked, shares = asked_of(row), dict(_shares(text))
+    told = [(name, gpus_in(gres)) for names, gres in LAID.findall(text) for name in expand(names)]
+    shares = dict(told)
     kinds = {kind for gpus in shares.values() for kind in gpus}
-    if asked is None or len(kinds) != 1 or shares.keys() != set(row.nodes):
+    if len(kinds) != 1 or sorted(name for name, _ in told) != sorted(row.nodes):
         return row
     (kind,) = kinds
     laid = tuple(shares[name].get(kind, 0) for name in row.nodes)
-    if min(laid) < 1 or sum(laid) != asked.total:
-        return row
-    return replace(row, kind=kind, laid=laid)
-
-
-def _shares(text: str) -> Iterator[tuple[str, dict[str, int]]]:
-    for names, gres in LAID.findall(text):
-        for name in expand(names):
-            yield name, gpus_in(gres)
+    return replace(row, kind=kind, laid=laid) if min(laid) > 0 else row

@@ -117,9 +117,10 @@ def foreign_rows(look: Look, options: Options) -> list[JobRow]:
 
 def _foreign(look: Look, nodes: list[SeenNode], options: Options) -> list[ForeignWork]:
     """Return the work that is not ours, where Rollcall looks: its partition, its pools."""
-    return foreign_in(
-        foreign_rows(look, options), {node.pool for node in nodes}, look.slurm, look.clock
-    )
+    pools: dict[str, int] = {}
+    for node in nodes:
+        pools[node.pool] = max(node.gpus, pools.get(node.pool, 0))
+    return foreign_in(foreign_rows(look, options), pools, look.slurm, look.clock)
 
 
 def told_by(cursor: str) -> frozenset[str]:

@@ -168,6 +168,8 @@ def row_of(job: Json) -> JobRow:
         per_task=text(job.get("tres_per_task")),
         ntasks=number(job.get("tasks")) or 0,
         qos=text(job.get("qos")),
+        exclusive=words(job.get("shared")) == ["none"],
+        alloc="" if state in WAITING else text(job.get("tres_alloc_str")),
         kind=kind,
         laid=laid,
     )

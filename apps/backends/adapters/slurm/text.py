@@ -51,8 +51,9 @@ class JobRow:
 
     ``label`` is the id as people know it, of an array ``7_3``, or ``7_[4-9]`` of all that waits.
     ``priority`` is 0 of what is on hold; ``nice`` was taken off it. GPUs are asked for a node
-    (``per_node``), a task or in all; ``laid`` are those on each of ``nodes``, of the type ``kind``, as
-    far as they are known.
+    (``per_node``), a task or in all, and with all of their nodes if ``exclusive``. ``alloc`` is what it
+    was given in all, where Slurm's accounts count GPUs; ``laid`` are those on each of ``nodes``, of the
+    type ``kind``, as far as they are known.
     """
 
     id: int
@@ -75,6 +76,8 @@ class JobRow:
     per_task: str = ""
     ntasks: int = 0
     qos: str = ""
+    exclusive: bool = False
+    alloc: str = ""
     kind: str = ""
     laid: tuple[int, ...] = ()
 
@@ -210,7 +213,7 @@ def signed(text: str) -> int:
 COLUMNS = (
     "JobID", "JobArrayID", "State", "Partition", "Account", "tres-per-node", "NumNodes", "NodeList",
     "StartTime", "SubmitTime", "EndTime", "TimeLimit", "UserName", "Reason", "PriorityLong", "Nice",
-    "tres-per-job", "tres-per-task", "NumTasks", "QOS",
+    "tres-per-job", "tres-per-task", "NumTasks", "QOS", "OverSubscribe", "tres-alloc",
 )  # fmt: skip
 EVERY = ",".join(f"{name}:|" for name in COLUMNS)
 ABSENT = ("N/A", "(null)", "None")
@@ -274,6 +277,8 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
             per_task=_said(parts[17]),
             ntasks=int(parts[18]) if parts[18].isdigit() else 0,
             qos=_said(parts[19]),
+            exclusive=parts[20] == "NO",
+            alloc="" if waiting else _said(parts[21]),
         )
 
 
