@@ -321,7 +321,8 @@ def test_a_job_of_the_clusters_own_says_whose_it_is_and_is_nobodys_to_change(
 ):
     waiting.foreign_ref = "lab:7:100"
     waiting.workload = {
-        "kind": "foreign", "user": "ada", "account": "cv", "reason": "Priority", "tasks": 28
+        "kind": "foreign", "user": "ada", "account": "cv", "reason": "Priority", "tasks": 28,
+        "qos": "high",
     }  # fmt: skip
     waiting.save()
     client, url = as_user("alice"), f"/jobs/{waiting.pk}/"
@@ -330,7 +331,7 @@ def test_a_job_of_the_clusters_own_says_whose_it_is_and_is_nobodys_to_change(
     told = text_of(client.get(url))
 
     assert (
-        f"Submitted to {waiting.cluster} itself by ada, account cv: Rollcall only looks on."
+        f"Submitted to {waiting.cluster} itself by ada, account cv, QOS high: Rollcall only looks on."
         " The cluster says: Priority. 28 tasks of it wait alike."
     ) in told
     assert f"{url}cancel/" not in html
