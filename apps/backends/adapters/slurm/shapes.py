@@ -166,10 +166,10 @@ def row_of(job: Json) -> JobRow:
         nice=_nice(job.get("nice")),
         per_job=text(job.get("tres_per_job")),
         per_task=text(job.get("tres_per_task")),
-        ntasks=number(job.get("tasks")) or 0,
+        ntasks=(number(job.get("tasks")) or 0) if text(job.get("tres_per_task")) else 0,
         qos=text(job.get("qos")),
         exclusive=words(job.get("shared")) == ["none"],
-        alloc="" if state in WAITING else text(job.get("tres_alloc_str")),
+        alloc=text(job.get("tres_alloc_str")) if nodes else "",
         kind=kind,
         laid=laid,
     )

@@ -10,7 +10,8 @@ from apps.backends.port import BackendError
 
 MOST_NODES = 65_536
 FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z/:_]*)=")
-GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:(),]+))?:(\d+)(?:\([^)]*\))?")
+# 24.11 counts those of a task by an equals sign.
+GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:=(),]+))?[:=](\d+)(?:\([^)]*\))?")
 REASON = re.compile(r" Reason=(.*?)(?: \[([^\[\]@]*)@(\d+)\])?(?: Comment=.*)?$")
 CONFIG = re.compile(r"^(\S+)\s*= (.*?)\s*$", re.MULTILINE)
 
@@ -50,10 +51,10 @@ class JobRow:
     """A line of ``squeue``; instants in seconds, ``nodes`` empty before the start.
 
     ``label`` is the id as people know it, of an array ``7_3``, or ``7_[4-9]`` of all that waits.
-    ``priority`` is 0 of what is on hold; ``nice`` was taken off it. GPUs are asked for a node
-    (``per_node``), a task or in all, and with all of their nodes if ``exclusive``. ``alloc`` is what it
-    was given in all, where Slurm's accounts count GPUs; ``laid`` are those on each of ``nodes``, of the
-    type ``kind``, as far as they are known.
+    ``priority`` is 0 of what is on hold; ``nice`` was taken off it. GPUs are asked for each node,
+    each of ``ntasks`` or in all, and come with all of their nodes if ``exclusive``. ``alloc`` is what
+    it was given in all, where Slurm's accounts count GPUs; ``laid`` are those on each of ``nodes``, of
+    the type ``kind``, as far as they are known.
     """
 
     id: int
@@ -275,10 +276,11 @@ def _rows(lines: Iterable[str]) -> Iterator[JobRow]:
             nice=signed(parts[15]),
             per_job=_said(parts[16]),
             per_task=_said(parts[17]),
-            ntasks=int(parts[18]) if parts[18].isdigit() else 0,
+            ntasks=int(parts[18]) if _said(parts[17]) and parts[18].isdigit() else 0,
             qos=_said(parts[19]),
             exclusive=parts[20] == "NO",
-            alloc="" if waiting else _said(parts[21]),
+            # Of what has no nodes it is what was asked for.
+            alloc=_said(parts[21]) if parts[7] else "",
         )
 
 
