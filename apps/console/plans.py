@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from apps.backends.lines import Place, looks_at_lines, places_of
 from apps.backends.models import Cluster, LineLook
@@ -25,7 +26,7 @@ LEAST_AXIS = timedelta(minutes=10)
 class PlanRow:
     """A planned start as a line: a bar from ``x`` on, Rollcall's own start at ``ours`` if it has one.
 
-    ``x``, ``width`` and ``ours`` are percentages of the axis.
+    ``x``, ``width`` and ``ours`` are percentages of the axis; ``likely`` is the instant of ``ours``.
     """
 
     job: int
@@ -34,6 +35,8 @@ class PlanRow:
     shape: str
     words: str
     at: datetime
+    nodes: str
+    likely: datetime | None
     x: float
     width: float
     ours: float | None
@@ -50,6 +53,26 @@ class Plans:
     rows: tuple[PlanRow, ...]
     more: int
     until: datetime
+
+    def facts(self) -> dict[str, Any]:
+        """Return them for machines."""
+        return {
+            "cluster": self.cluster.name,
+            "read_at": show.iso(self.read_at),
+            "trouble": self.trouble,
+            "jobs": [
+                {
+                    "job": row.job,
+                    "name": row.told.text,
+                    "tenant": row.tenant,
+                    "planned_at": show.iso(row.at),
+                    "planned_nodes": row.nodes,
+                    "likely_start": show.iso(row.likely) if row.likely else None,
+                }
+                for row in self.rows
+            ],
+            "more": self.more,
+        }
 
 
 def plan_words(kind: str, place: Place, verdict: Verdict | None, *, now: datetime) -> str:
@@ -151,6 +174,8 @@ def _row(
         shape=_shape(job),
         words=plan_words(kind, place, verdict, now=now),
         at=place.planned_at,
+        nodes=place.planned_nodes,
+        likely=likely,
         x=x,
         width=round(max(at(end) - x, 0.5), 2),
         ours=None if likely is None else at(likely),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -175,7 +175,14 @@ class AccountsPage(ClusterPage):
             "norm_shares_theirs", "norm_shares_ours", "usage_share_theirs", "usage_share_ours",
             "factor_theirs", "factor_ours",
         ]  # fmt: skip
-        return Export(f"{self.cluster.name}-accounts", columns, self.account_lines())
+        facts = {
+            "read_at": show.iso(self.look.read_at) if self.look.read_at else None,
+            "users": [
+                {"account": row.name, **asdict(one)} for row in self.rows for one in row.people
+            ],
+            "qos": [asdict(one) for one in qos_of(self.look.qos)],
+        }
+        return Export(f"{self.cluster.name}-accounts", columns, self.account_lines(), facts)
 
     def account_lines(self) -> Iterator[list[Any]]:
         """Return a line for each account."""

@@ -368,6 +368,7 @@ class WaterfallPage(Page):
             "until": show.iso(from_us(self.span.until_us)),
             "total_gpu_hours": exact(total.gpu_hours),
             "other_tenants_gpu_hours": exact(self.others.gpu_hours),
+            "planned_by_clusters": [plans.facts() for plans in self.plans()],
         }
         if self.money:
             columns.append(cost)

@@ -107,7 +107,7 @@ def test_the_users_of_an_account_and_the_qos_are_tables(boreas: Cluster, as_user
          "gres/gpu=4", "2 d", "DenyOnLimit"],
         ["low", "5", "–", "as the cluster has it", *"–––––"],
     ]  # fmt: skip
-    assert "does not read which of them a job has" in page
+    assert "the page of a job names its own" in page
     assert cells(html_of(as_user("carol")), "qos") == cells(page, "qos")
 
 
@@ -138,9 +138,18 @@ def test_others_see_their_own_and_decide_on_none(boreas: Cluster, as_user: AsUse
 
 
 def test_the_export_has_both_sides(boreas: Cluster, as_user: AsUser) -> None:
-    rows = as_user("admin").get("/clusters/boreas/accounts.json").json()["rows"]
+    told = as_user("admin").get("/clusters/boreas/accounts.json").json()
 
-    cv = next(row for row in rows if row["account"] == "cv")
+    cv = next(row for row in told["rows"] if row["account"] == "cv")
+    assert [(one["account"], one["name"], one["shares"]) for one in told["users"]] == [
+        ("cv", "zoe", 3), ("language", "yan", None)
+    ]  # fmt: skip
+    assert [(one["name"], one["preempts"]) for one in told["qos"]] == [
+        ("high", ["low"]),
+        ("low", []),
+    ]
+    mine = as_user("alice").get("/clusters/boreas/accounts.json").json()
+    assert {one["account"] for one in mine["users"]} == {"language"}
     assert (cv["factor_theirs"], cv["factor_ours"], cv["shares"]) == (0.5, 0.75, 6)
 
 

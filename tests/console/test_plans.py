@@ -58,6 +58,11 @@ def test_a_planned_start_is_a_bar_in_the_future_with_both_sides_words(foreign, a
     (row,) = plans(told).rows
     assert (row.x, row.ours, row.width) == (80.0, 50.0, 10.0)  # of 100 minutes
     assert "no GPU is held for it" in text_of(told)
+    (plan,) = as_user("admin").get("/waterfall.json").json()["planned_by_clusters"]
+    assert [(one["name"], one["planned_nodes"], one["planned_at"]) for one in plan["jobs"]] == [
+        ("sft", "gpu[1-4]", show.iso(now + timedelta(minutes=80)))
+    ]
+    assert plan["jobs"][0]["likely_start"] == show.iso(now + timedelta(minutes=50))
 
 
 def test_plans_hold_nothing(foreign, as_user):
