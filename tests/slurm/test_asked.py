@@ -34,7 +34,9 @@ def used(lab: Lab) -> dict[str, int]:
 
 def submit(lab: Lab, *options: str, runs: bool = True) -> str:
     account = ["--account=research"] if lab.shape.accounting else []
-    job = lab.submit("sleep 600", "--time=60", *account, *options, user="nobody")
+    # An id that is given out again may have an output of somebody else.
+    plain = "--time=60", "--output=/dev/null", *account
+    job = lab.submit("sleep 600", *plain, *options, user="nobody")
     if runs:
         lab.wait(lambda: lab.state(job) == "RUNNING", f"{job} to run")
     return job
