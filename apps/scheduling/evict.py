@@ -222,8 +222,13 @@ def outcome_of(row: Eviction, attempt: Attempt, outcome: str) -> EvictionOutcome
     if row.mode == EvictionMode.KILL:
         return EvictionOutcome.KILLED
     instants = [at for at in (row.confirmed_at, attempt.last_checkpoint_at) if at is not None]
-    saved = any(row.at <= at <= row.leave_by for at in instants)
+    saved = any(_was_asked(row, at) and at <= row.leave_by for at in instants)
     return EvictionOutcome.CHECKPOINTED if saved else EvictionOutcome.GRACE_EXCEEDED
+
+
+def _was_asked(row: Eviction, at: datetime) -> bool:
+    """Tell whether a victim had been asked at an instant; a cluster may count whole seconds."""
+    return at >= row.at or at == row.at.replace(microsecond=0)
 
 
 def close_ended(attempt: Attempt, row: Eviction, outcome: EvictionOutcome, at: datetime) -> None:
@@ -231,6 +236,8 @@ def close_ended(attempt: Attempt, row: Eviction, outcome: EvictionOutcome, at: d
     since = None
     if outcome in LEFT and attempt.started_at is not None:
         since = max(attempt.started_at, attempt.last_checkpoint_at or attempt.started_at)
+    if at < row.at:  # within the second in which it was asked
+        at, since = row.at, None
     close(row, outcome, at=at, lost_since=since)
 
 

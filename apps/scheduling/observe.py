@@ -183,6 +183,7 @@ class News:
     starts: dict[int, datetime] = field(default_factory=dict)
     ends: dict[int, tuple[str, datetime, str]] = field(default_factory=dict)
     checkpoints: dict[int, datetime] = field(default_factory=dict)
+    places: dict[int, Sequence[str]] = field(default_factory=dict)
 
 
 PLACED = Prefetch("members", Member.objects.select_related("node"))
@@ -209,6 +210,7 @@ def news_in(seen: Observation, alive: Iterable[Alive]) -> News:
             continue
         if report.started_at is not None and row.started_at is None:
             news.starts[row.pk] = report.started_at
+            news.places[row.pk] = report.nodes
         saved, before = report.checkpoint_at, row.last_checkpoint_at
         # A later one that was confirmed to us alone stands: the cluster need not know of it.
         if saved is not None and (before is None or saved > before):
@@ -225,7 +227,7 @@ def _book_nodes(cluster: Cluster, seen: Observation) -> None:
     node_seen(nodes, at_us=to_us(seen.as_of))
 
 
-def _book_news(cluster: Cluster, news: News, as_of: datetime) -> None:
+def _book_news(cluster: Cluster, news: News, as_of: datetime, frames: Frames) -> None:
     """Write what is new of attempts, and what becomes of their jobs."""
     if news.checkpoints:
         set_columns(
@@ -234,6 +236,8 @@ def _book_news(cluster: Cluster, news: News, as_of: datetime) -> None:
         )
     if news.starts or news.ends:
         attempts = _load(news)
+        for pk, places in news.places.items():
+            _lie_as_seen(cluster, attempts[pk], places, frames)
         starts = [(attempts[pk], at) for pk, at in news.starts.items()]
         if starts:
             mark_started(starts, first_look=cluster.first_look_at or as_of)
@@ -241,6 +245,27 @@ def _book_news(cluster: Cluster, news: News, as_of: datetime) -> None:
             attempts[pk].detail = detail
         if news.ends:
             mark_ended([(attempts[pk], how, at) for pk, (how, at, _) in news.ends.items()])
+
+
+def _lie_as_seen(cluster: Cluster, attempt: Attempt, places: Sequence[str], frames: Frames) -> None:
+    """Put the members of an attempt that starts where the cluster has them, if that differs.
+
+    A cluster may lay a gang out otherwise on its planned nodes.
+    """
+    members = sorted(attempt.members.all(), key=lambda member: member.rank)
+    planned = [member.node.name for member in members]
+    if len(places) != len(members) or sorted(places) == sorted(planned):
+        return
+    nodes = {member.node.name: member.node for member in members}
+    pool = attempt.job.pool_id
+    others = Node.objects.filter(cluster=cluster, pool=pool, gone_at__isnull=True)
+    nodes |= {node.name: node for node in others.filter(name__in=set(places) - nodes.keys())}
+    if nodes.keys() < set(places):
+        return
+    for member, name in zip(members, places, strict=True):
+        member.node = nodes[name]
+    set_columns(members, ["node"])
+    frames.members.pop(attempt.pk, None)
 
 
 def _book_shrinks(
@@ -269,7 +294,7 @@ def apply_observation(cluster: Cluster, foreign: Adoption, frames: Frames) -> li
     alive = alive_on(cluster, frames.alive)
     news = news_in(seen, alive)
     _book_shrinks(cluster, seen, alive, frames)
-    _book_news(cluster, news, seen.as_of)
+    _book_news(cluster, news, seen.as_of, frames)
     tidy_reservations(cluster, now=seen.as_of)
     for row in alive:
         row.started_at = news.starts.get(row.pk, row.started_at)

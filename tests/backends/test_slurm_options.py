@@ -12,11 +12,10 @@ from django.core.exceptions import ValidationError
 
 from apps.audit.models import Entry
 from apps.backends.adapters.slurm import workload
-from apps.backends.adapters.slurm.marks import Mark
+from apps.backends.adapters.slurm.marks import Mark, mark_of
 from apps.backends.adapters.slurm.options import Options, read_options
 from apps.backends.adapters.slurm.runner import Runner, _spelled, _split
 from apps.backends.adapters.slurm.submit import (
-    Uneven,
     account_of,
     arguments,
     environment_of,
@@ -140,9 +139,23 @@ def test_a_gang_is_one_allocation_on_the_planned_nodes():
     } <= set(words)  # fmt: skip
 
 
-def test_a_gang_that_lies_unevenly_is_refused_in_words():
-    with pytest.raises(Uneven, match="2 on n1, 1 on n2"):
-        shape_of(request("n1", "n2", "n1"))
+def test_a_gang_that_lies_unevenly_asks_by_task():
+    asked = request("n1", "n2", "n1")
+    asked.workload["memory_mib_per_member"] = 100
+    asked.workload["cpus_per_member"] = 3
+    nodes, members = shape_of(asked)
+    mark = Mark("atlas", UID, 7, members, 4, "h100", size=3)
+
+    words = arguments(asked, Options(), mark, nodes)
+
+    assert (nodes, members) == (["n1", "n2"], 0)
+    assert {
+        "--nodelist=n1,n2", "--nodes=2", "--ntasks=3", "--gpus-per-task=h100:4", "--mem-per-cpu=34M"
+    } <= set(words)  # fmt: skip
+    assert not [
+        word for word in words if word.startswith(("--gres", "--ntasks-per-node", "--mem="))
+    ]
+    assert mark_of(mark.text()) == mark
 
 
 def test_a_tenant_without_an_account_uses_that_of_the_nearest_above():

@@ -204,6 +204,27 @@ def test_a_gang_is_asked_for_in_the_words_of_each_version() -> None:
     assert (old["tasks"], old["tasks_per_node"], old["account"]) == (4, 2, "cv")
 
 
+def test_one_that_lies_unevenly_asks_by_task() -> None:
+    asked = LaunchRequest(
+        uid=UID, name="train", tenant="vision", pool="h100", gpus_per_member=2,
+        nodes=("gpu1", "gpu1", "gpu2"), limit_seconds=None,
+        workload=workload.check({"script": "#!/bin/sh\n", "memory_mib_per_member": 100}),
+    )  # fmt: skip
+    mark = Mark("atlas", UID, 7, members=0, gpus=2, pool="h100", size=3)
+
+    old, middle, new = (
+        submission(asked, Options(), mark, ["gpu1", "gpu2"], version)["job"]
+        for version in (38, 39, 42)
+    )
+
+    assert (old["gpus_per_task"], old["memory_per_cpu"]) == ("h100:2", 100)
+    assert middle["tres_per_task"] == "gres:gpu:h100:2"
+    assert new["tres_per_task"] == "gres/gpu:h100:2"
+    assert "SLURM_GPUS_PER_TASK=h100:2" in new["environment"]
+    for told in (old, middle, new):
+        assert not {"tasks_per_node", "gres", "tres_per_node", "memory_per_node"} & told.keys()
+
+
 def test_a_token_says_whose_it_is_and_when_it_ends() -> None:
     token = signed(b"key", "rollcall", now=1_000.5, seconds=60)
 

@@ -13,6 +13,7 @@ from apps.ledger.models import Interval
 from apps.ledger.rollup import tally
 from apps.ledger.usage import rebuild_usage
 from apps.queues.models import ClusterPolicy, PriorityClass
+from apps.scheduling.evict import close_ended, outcome_of
 from apps.scheduling.models import Verdict
 from apps.tenants.models import Tenant
 from tests.factories import NOW, make_job
@@ -69,6 +70,27 @@ def test_a_confirmation_from_outside_lets_the_victim_go_with_nothing_lost_but_th
     assert (play.state(low), play.state(high)) == ("PENDING", "RUNNING")
     assert Attempt.objects.get(job=low).outcome == "evicted"
     assert Job.objects.get(pk=low.pk).retries_used == 0
+
+
+@pytest.mark.parametrize(
+    ("saved", "outcome"), [(0.0, "checkpointed"), (0.4, "grace_exceeded"), (-1.0, "grace_exceeded")]
+)
+def test_whoever_saves_within_the_second_of_being_asked_has_saved(
+    play: Playground, vision: Tenant, urgent: PriorityClass, saved: float, outcome: str
+) -> None:
+    """A cluster may count whole seconds: then what was saved after it was asked seems to be before."""
+    evict_by(play, "checkpoint", grace=300)
+    contest(play, vision, urgent)
+    play.tick(600)
+    record = Eviction.objects.select_related("job", "attempt__job").get()
+    record.at = play.at(600.9)
+    record.attempt.last_checkpoint_at = play.at(600 + saved)
+
+    found = outcome_of(record, record.attempt, "stopped")
+    close_ended(record.attempt, record, found, play.at(600))
+
+    assert found == outcome
+    assert (record.ended_at, record.lost_gpu_us) == (play.at(600.9), 0)
 
 
 def test_an_older_checkpoint_that_the_cluster_knows_takes_nothing_from_a_confirmed_one(

@@ -33,7 +33,7 @@ from apps.backends.adapters.slurm.owners import (
 from apps.backends.adapters.slurm.recall import recall
 from apps.backends.adapters.slurm.rest import Rest, rest_cannot
 from apps.backends.adapters.slurm.runner import Runner
-from apps.backends.adapters.slurm.submit import Uneven, shape_of
+from apps.backends.adapters.slurm.submit import shape_of
 from apps.backends.adapters.slurm.ways import Denied, Refused, Way
 from apps.backends.models import Cluster
 from apps.backends.port import (
@@ -136,10 +136,7 @@ class SlurmBackend:
                 f" what they run, {self._options.settle_seconds} s after its start.",
                 retry=True,
             )
-        try:
-            nodes, members = shape_of(request)
-        except Uneven as reason:
-            return LaunchResult("refused", detail=str(reason))
+        nodes, members = shape_of(request)
         unknown = sorted(set(nodes) - {node.name for node in seen.nodes})
         if unknown:
             return LaunchResult("refused", detail=f"Slurm knows no node {unknown[0]}.")
@@ -156,6 +153,7 @@ class SlurmBackend:
             pool=request.pool,
             signal=request.workload["checkpoint_signal"] or "",
             owner=owner,
+            size=0 if members else len(request.nodes),
         )
         try:
             number = self._way.submit(request, mark, nodes)

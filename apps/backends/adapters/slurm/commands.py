@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-from apps.backends.adapters.slurm.layout import laid_in, lay_out
+from apps.backends.adapters.slurm.layout import laid_in, lay_out, lay_own
 from apps.backends.adapters.slurm.marks import Mark
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import (
@@ -68,14 +68,18 @@ class Commands:
             job.id for job in jobs if not job.runs and job.key not in known and is_ours(job, known)
         ]
         rows, unsure = lay_out(rows, found, jobs)
-        details = self._shown([*ended, *(row.id for row in unsure[:MOST_ASKED])])
+        # Ours first: they have started for us once it is known where they are.
+        mine = {job.id for job in jobs}
+        unsure = sorted(unsure, key=lambda row: row.id not in mine)[:MOST_ASKED]
+        details = self._shown([*ended, *(row.id for row in unsure)])
         laid = {row.id: laid_in(details[row.id], row) for row in unsure if row.id in details}
+        rows = [laid.get(row.id, row) for row in rows]
         return Records(
             booted=int(settings["BOOT_TIME"]),
             as_of=int(settings["as_of"]),
             nodes=found,
-            rows=[laid.get(row.id, row) for row in rows],
-            own=jobs,
+            rows=rows,
+            own=lay_own(jobs, rows),
             details={id: detail_in(details[id]) for id in ended if id in details},
         )
 

@@ -120,7 +120,7 @@ def lay_out(
     laid: dict[int, JobRow] = {}
     unlaid: list[_Unlaid] = []
     unsure: list[JobRow] = []
-    ours = {job.id for job in own}
+    ours = {job.id for job in own if job.shares or not job.runs}
     rows = list(rows)
     for row in rows:
         asked = asked_of(row)
@@ -185,6 +185,12 @@ def _solve(
                 found = True
         unlaid = [one for one in unlaid if one.row.id not in laid]
     return unlaid
+
+
+def lay_own(own: Iterable[OwnJob], rows: Iterable[JobRow]) -> list[OwnJob]:
+    """Return our jobs with how those of them lie that do so unevenly, as far as it is known."""
+    known = {row.id: row.laid for row in rows}
+    return [job if job.mark.members else replace(job, laid=known.get(job.id, ())) for job in own]
 
 
 def laid_in(text: str, row: JobRow) -> JobRow:

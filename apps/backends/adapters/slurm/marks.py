@@ -27,6 +27,7 @@ UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 class Mark:
     """What a comment says; instants in microseconds of Rollcall's clock, 0: never.
 
+    Each node holds ``members`` of ``gpus`` GPUs; 0: they lie unevenly, ``size`` of them in all.
     ``left``: when it exited 75 and Slurm laid it back in line (RequeueExit), ``why``: Slurm's
     reason for not starting it. ``owner``: the user it runs as, empty: the service user. ``by_name``:
     somebody overwrote the comment, and the job is known by its name alone.
@@ -45,17 +46,18 @@ class Mark:
     why: str = ""
     owner: str = ""
     by_name: bool = False
+    size: int = 0
 
     @property
     def per_node(self) -> int:
-        """Return the GPUs it holds on each of its nodes."""
+        """Return the GPUs it holds on each of its nodes, 0: not the same on each."""
         return self.members * self.gpus
 
     def text(self) -> str:
         """Return the comment."""
         parts = [f"{PREFIX}:{self.cluster}:{self.uid}", f"at={self.at}"]
         parts.append(f"shape={self.members}x{self.gpus}")
-        for name in ("pool", "signal", "asked", "stop", "left", "why"):
+        for name in ("size", "pool", "signal", "asked", "stop", "left", "why"):
             value = getattr(self, name)
             if value:
                 parts.append(f"{name}={value}")
@@ -101,21 +103,26 @@ def mark_of(comment: str, owner: str = "") -> Mark | None:
             left=int(said.get("left", "0")),
             why=said.get("why", ""),
             owner=owner,
+            size=int(said.get("size", "0")),
         )
     except ValueError:
         return None
 
 
-def mark_by_name(name: str, cluster: str, gpus: Mapping[str, int]) -> Mark | None:
+def mark_by_name(name: str, cluster: str, gpus: Mapping[str, int], size: int = 0) -> Mark | None:
     """Return what is left to know of a job of the service user's whose comment somebody overwrote.
 
-    ``gpus``: what it holds on each node, by pool. None: by its name it is no attempt's.
+    ``gpus``: what it holds on each node, by pool; or, where it lies unevenly, each of its ``size``
+    members. None: by its name it is no attempt's.
     """
     found = NAMED.search(name)
     if found is None or found.end() != len(name) or len(gpus) != 1:
         return None
-    ((pool, per_node),) = gpus.items()
-    return Mark(cluster=cluster, uid=found[1], at=0, gpus=per_node, pool=pool, by_name=True)
+    ((pool, each),) = gpus.items()
+    return Mark(
+        cluster=cluster, uid=found[1], at=0, members=0 if size else 1, gpus=each, pool=pool,
+        by_name=True, size=size,
+    )  # fmt: skip
 
 
 def job_name(name: str, uid: str) -> str:

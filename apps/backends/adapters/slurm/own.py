@@ -62,6 +62,7 @@ class OwnJob:
     name: str
     reason: str
     mark: Mark
+    laid: tuple[int, ...] = ()  # GPUs on each node, where they lie unevenly and it is known
 
     @property
     def key(self) -> str:
@@ -77,6 +78,20 @@ class OwnJob:
     def waits(self) -> bool:
         """Return whether Slurm has yet to start it."""
         return self.state in WAITING
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """Return the GPUs on each of its nodes; none: they lie unevenly, and it is not known how."""
+        return (self.mark.per_node,) * len(self.nodes) if self.mark.members else self.laid
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the node of each member by rank: Slurm fills its nodes one after the other."""
+        nodes, each = self.nodes or self.planned, self.mark.members
+        if each:
+            return tuple(name for name in nodes for _ in range(each))
+        laid = zip(self.nodes, self.laid, strict=False)
+        return tuple(name for name, many in laid for _ in range(many // self.mark.gpus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +119,16 @@ def own_in(text: str, cluster: str, owner: str = "", rows: Iterable[JobRow] = ()
 
     ``rows``: everybody's, by which one is known whose comment is not Rollcall's any more.
     """
-    per_node = {row.id: row.per_node for row in rows}
+    known = {row.id: row for row in rows}
     found = []
     for line in text.splitlines():
         parts = line.split("|", 9)
         if len(parts) != 10 or not parts[0].isdigit() or not parts[2].isdigit():
             continue
         mark = mark_of(parts[9], owner)
-        if mark is None and not owner:
-            mark = mark_by_name(parts[7], cluster, gpus_in(per_node.get(int(parts[0]), "")))
+        row = known.get(int(parts[0]))
+        if mark is None and row is not None and not owner:
+            mark = mark_by_row(row, parts[7], cluster)
         if mark is None or mark.cluster != cluster:
             continue
         found.append(
@@ -130,6 +146,14 @@ def own_in(text: str, cluster: str, owner: str = "", rows: Iterable[JobRow] = ()
             )
         )
     return found
+
+
+def mark_by_row(row: JobRow, name: str, cluster: str) -> Mark | None:
+    """Return what a job of ours is by its name and what it asks for; None: it is none of ours."""
+    by_node = gpus_in(row.per_node)
+    if by_node:
+        return mark_by_name(name, cluster, by_node)
+    return mark_by_name(name, cluster, gpus_in(row.per_task), row.ntasks)
 
 
 def every_with_marks(tag: str) -> str:
@@ -246,7 +270,7 @@ def seen(job: OwnJob, detail: Detail, clock: Clock, slurm: str) -> SeenAttempt:
     Slurm counts whole seconds: nothing starts before it was submitted, nor ends before it started.
     """
     mark, ref = job.mark, f"{slurm}:{job.id}:{job.submit}"
-    nodes = tuple(name for name in job.nodes or job.planned for _ in range(mark.members))
+    nodes = job.places
     began: datetime | None = None
     over = not (job.runs or job.waits) or came_back(job, detail)
     if over and job.waits and mark.left == 0 and detail.restarts == 0:
@@ -256,11 +280,13 @@ def seen(job: OwnJob, detail: Detail, clock: Clock, slurm: str) -> SeenAttempt:
     elif job.start is not None and job.nodes and not job.waits:
         began = from_us(max(clock.us(job.start), mark.at))
     if not over:
+        # One that lies unevenly has started for us once it is known how.
+        runs = job.runs and bool(job.shares)
         return SeenAttempt(
             uid=mark.uid,
-            state="running" if job.runs else "waiting",
+            state="running" if runs else "waiting",
             nodes=nodes,
-            started_at=began,
+            started_at=began if runs else None,
             detail="" if job.runs else job.reason,
             cluster_ref=ref,
         )
@@ -280,11 +306,11 @@ def seen(job: OwnJob, detail: Detail, clock: Clock, slurm: str) -> SeenAttempt:
 
 
 def gpus_held(jobs: Iterable[OwnJob]) -> Mapping[tuple[str, str], int]:
-    """Return the GPUs that our jobs hold, by node and pool."""
+    """Return the GPUs that our jobs hold, by node and pool, as far as it is known where."""
     held: dict[tuple[str, str], int] = {}
     for job in jobs:
         if job.runs:
-            for node in job.nodes:
+            for node, gpus in zip(job.nodes, job.shares, strict=False):
                 key = node, job.mark.pool
-                held[key] = held.get(key, 0) + job.mark.per_node
+                held[key] = held.get(key, 0) + gpus
     return held

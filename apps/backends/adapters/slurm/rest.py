@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.backends.adapters.slurm.client import VERSIONS, Client, NotBelieved, SlurmError
 from apps.backends.adapters.slurm.commands import Commands
-from apps.backends.adapters.slurm.layout import lay_out
+from apps.backends.adapters.slurm.layout import lay_out, lay_own
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options
 from apps.backends.adapters.slurm.own import OwnJob
@@ -23,7 +23,12 @@ from apps.backends.adapters.slurm.shapes import (
     row_of,
     text,
 )
-from apps.backends.adapters.slurm.submit import account_of, environment_of, script_of
+from apps.backends.adapters.slurm.submit import (
+    account_of,
+    environment_of,
+    per_task,
+    script_of,
+)
 from apps.backends.adapters.slurm.ways import Denied, Records, Refused
 from apps.backends.port import BackendError, LaunchRequest
 
@@ -63,13 +68,10 @@ def submission(
 ) -> dict[str, Any]:
     """Return what is posted to start a gang, as ``submit.arguments`` has it for sbatch."""
     workload = request.workload
-    typed = "gpu" if request.pool == "gpu" else f"gpu:{request.pool}"
-    gres = f"{typed}:{mark.per_node}"
     job: dict[str, Any] = {
         "name": job_name(request.name, request.uid),
         "comment": mark.text(),
         "tasks": len(request.nodes),
-        "tasks_per_node": mark.members,
         "cpus_per_task": workload["cpus_per_member"],
         "current_working_directory": workload["directory"] or options.directory,
         "standard_output": workload["output"] or options.output,
@@ -86,13 +88,21 @@ def submission(
     environment = {
         "PATH": PATH,
         "SLURM_CPUS_PER_TASK": str(workload["cpus_per_member"]),
-        "SLURM_NTASKS_PER_NODE": str(mark.members),
         **environment_of(request),
     }
+    if mark.members:
+        environment["SLURM_NTASKS_PER_NODE"] = str(mark.members)
+        job["tasks_per_node"] = mark.members
+    else:
+        environment["SLURM_GPUS_PER_TASK"] = per_task(request)
+    job |= _gpus(request, mark, version)
     memory = workload["memory_mib_per_member"]
     limit = request.limit_seconds
     numbers = {
-        "memory_per_node": None if memory is None else memory * mark.members,
+        "memory_per_node": memory * mark.members if memory and mark.members else None,
+        "memory_per_cpu": -(-memory // workload["cpus_per_member"])
+        if memory and not mark.members
+        else None,
         # Whole minutes, and none too few.
         "time_limit": None if limit is None else -(-limit // MINUTE),
     }
@@ -100,7 +110,6 @@ def submission(
         job |= {
             "nodelist": ",".join(nodes),
             "nodes": [len(nodes), len(nodes)],
-            "gres": gres,
             "no_requeue": True,  # "requeue" is taken for true, whatever stands there
             "open_mode": "append",
             "environment": environment,
@@ -111,7 +120,6 @@ def submission(
             "requeue": False,
             "minimum_nodes": len(nodes),
             "maximum_nodes": len(nodes),
-            "tres_per_node": f"gres/{gres}" if version >= GRES_BY_SLASH else f"gres:{gres}",
             "open_mode": ["APPEND"] if version >= GRES_BY_SLASH else "APPEND",
             "environment": [f"{name}={value}" for name, value in environment.items()],
         }
@@ -119,6 +127,18 @@ def submission(
         if asked is not None:
             job[name] = asked if version < NEW_SHAPE else {"set": True, "number": asked}
     return {"job": job, "script": script_of(workload, request.gpus_per_member)}
+
+
+def _gpus(request: LaunchRequest, mark: Mark, version: int) -> dict[str, str]:
+    """Return how a submission asks for its GPUs: by node, or by task where they lie unevenly."""
+    typed = "gpu" if request.pool == "gpu" else f"gpu:{request.pool}"
+    if not mark.members and version < NEW_SHAPE:
+        return {"gpus_per_task": per_task(request)}
+    by, many = ("node", mark.per_node) if mark.members else ("task", request.gpus_per_member)
+    if version < NEW_SHAPE:
+        return {"gres": f"{typed}:{many}"}
+    between = "/" if version >= GRES_BY_SLASH else ":"
+    return {f"tres_per_{by}": f"gres{between}{typed}:{many}"}
 
 
 class Rest:
@@ -151,13 +171,14 @@ class Rest:
                 own.append(ours)
                 if not ours.runs and ours.key not in known:
                     details[ours.id] = detail_of(job)
+        rows, _ = lay_out((row_of(job) for job in jobs), nodes, own)
         return Records(
             # One that has not begun to count has only just started.
             booted=instant(counts.get("req_time_start")) or as_of,
             as_of=as_of,
             nodes=nodes,
-            rows=lay_out((row_of(job) for job in jobs), nodes, own)[0],
-            own=own,
+            rows=rows,
+            own=lay_own(own, rows),
             details=details,
         )
 

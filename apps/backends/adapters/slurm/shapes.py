@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from apps.backends.adapters.slurm.marks import mark_by_name, mark_of
-from apps.backends.adapters.slurm.own import ACTIVE, Detail, OwnJob, with_mark
+from apps.backends.adapters.slurm.marks import mark_of
+from apps.backends.adapters.slurm.own import ACTIVE, Detail, OwnJob, mark_by_row, with_mark
 from apps.backends.adapters.slurm.text import (
     WAITING,
     JobRow,
@@ -180,7 +180,7 @@ def own_of(job: Json, cluster: str, owner: str) -> OwnJob | None:
     row, name = row_of(job), text(job.get("name"))
     mark = mark_of(text(job.get("comment")), owner)
     if mark is None and not owner:
-        mark = mark_by_name(name, cluster, gpus_in(row.per_node))
+        mark = mark_by_row(row, name, cluster)
     if mark is None or mark.cluster != cluster:
         return None
     return with_mark(row, mark, name, expand(",".join(words(job.get("required_nodes")))))

@@ -30,23 +30,21 @@ trap tell {signal}
 """
 
 
-class Uneven(Exception):
-    """The planned nodes hold different numbers of members; the message is for people."""
-
-
 def shape_of(request: LaunchRequest) -> tuple[list[str], int]:
-    """Return the planned nodes, and how many members each of them holds.
-
-    :raises Uneven: if they do not hold the same number: one allocation has as many GPUs on each.
-    """
+    """Return the planned nodes, and how many members each of them holds, 0: not as many on each."""
     counts = Counter(request.nodes)
-    if len(set(counts.values())) > 1:
-        told = ", ".join(f"{count} on {node}" for node, count in sorted(counts.items())[:4])
-        raise Uneven(
-            "Slurm gives a gang the same number of GPUs on each of its nodes, and the plan has"
-            f" {told} members."
-        )
-    return sorted(counts), counts[request.nodes[0]]
+    even = len(set(counts.values())) == 1
+    return sorted(counts), counts[request.nodes[0]] if even else 0
+
+
+def per_task(request: LaunchRequest) -> str:
+    """Return what each task of a gang asks for that lies unevenly.
+
+    Slurm then lays it out itself: it fills the planned nodes one after the other, and leaves a member
+    for each that is to come. All of them are used, but perhaps not as planned: the next look shows.
+    """
+    gpus = request.gpus_per_member
+    return str(gpus) if request.pool == "gpu" else f"{request.pool}:{gpus}"
 
 
 def script_of(workload: Mapping[str, Any], gpus_per_member: int) -> str:
@@ -110,6 +108,7 @@ def arguments(request: LaunchRequest, options: Options, mark: Mark, nodes: list[
     workload = request.workload
     directory = workload["directory"] or options.directory
     typed = "gpu" if request.pool == "gpu" else f"gpu:{request.pool}"
+    lie = [f"--ntasks-per-node={mark.members}", f"--gres={typed}:{mark.per_node}"]
     asked = [
         "--parsable", "--no-requeue", "--ignore-pbs", "--dependency=singleton",
         "--open-mode=append",
@@ -118,14 +117,16 @@ def arguments(request: LaunchRequest, options: Options, mark: Mark, nodes: list[
         f"--nodelist={','.join(nodes)}",
         f"--nodes={len(nodes)}",
         f"--ntasks={len(request.nodes)}",
-        f"--ntasks-per-node={mark.members}",
-        f"--gres={typed}:{mark.per_node}",
+        *(lie if mark.members else [f"--gpus-per-task={per_task(request)}"]),
         f"--cpus-per-task={workload['cpus_per_member']}",
         f"--chdir={directory}",
         f"--output={workload['output'] or options.output}",
     ]  # fmt: skip
-    if workload["memory_mib_per_member"] is not None:
-        asked.append(f"--mem={workload['memory_mib_per_member'] * mark.members}M")
+    memory = workload["memory_mib_per_member"]
+    if memory is not None and mark.members:
+        asked.append(f"--mem={memory * mark.members}M")
+    elif memory is not None:
+        asked.append(f"--mem-per-cpu={-(-memory // workload['cpus_per_member'])}M")
     if request.limit_seconds is not None:
         minutes, seconds = divmod(request.limit_seconds, 60)
         asked.append(f"--time={minutes}:{seconds:02}")
