@@ -47,7 +47,7 @@ next_slurm() { # the same stories on the next Debian's Slurm; 77: it cannot be m
     set -- tests/slurm/test_stories.py
     if [ "${FULL:-}" = 1 ]; then
         set -- "$@" tests/slurm/test_promises.py tests/slurm/test_hands.py tests/slurm/test_rest.py \
-            tests/slurm/test_rest_look.py tests/slurm/test_rest_stories.py tests/slurm/test_asked.py
+            tests/slurm/test_rest_look.py tests/slurm/test_rest_stories.py tests/slurm/test_asked.py tests/slurm/test_uneven.py
     else
         set -- "$@" -k 'four_whole_nodes or is_killed or exits_75 or foreign_work'
     fi

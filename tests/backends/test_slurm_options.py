@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,8 @@ def test_a_gang_that_lies_unevenly_asks_by_task():
         word for word in words if word.startswith(("--gres", "--ntasks-per-node", "--mem="))
     ]
     assert mark_of(mark.text()) == mark
+    plain = arguments(asked, Options(), replace(mark, typed=False), nodes)
+    assert "--gpus-per-task=4" in plain
 
 
 def test_a_tenant_without_an_account_uses_that_of_the_nearest_above():

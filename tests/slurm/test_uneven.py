@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from apps.backends.models import Node
@@ -16,12 +18,16 @@ from tests.slurm.test_asked import layout, shown, submit, used
 EACH = """\
 #!/bin/bash
 trap 'exit 75' USR1
-srun bash -c 'echo "$SLURM_PROCID $SLURMD_NODENAME"' >members.$ROLLCALL_UID
+srun bash -c 'echo "$SLURM_PROCID $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"' >members.$ROLLCALL_UID
 sleep 600 & wait
 """
 SAVES = {"script": EACH, "checkpoint_signal": "USR1"}
 COMMAND = {
-    "command": ["bash", "-c", 'echo "$SLURM_PROCID $SLURMD_NODENAME $GREETING"; sleep 600'],
+    "command": [
+        "bash",
+        "-c",
+        'echo "$SLURM_PROCID has $CUDA_VISIBLE_DEVICES $GREETING"; sleep 600',
+    ],
     "environment": {"GREETING": "hello"},
     "memory_mib_per_member": 300,
     "cpus_per_member": 2,
@@ -67,7 +73,11 @@ def test_it_starts_whole_saves_its_work_and_starts_again(slurm: Play, vision: Te
     assert not Node.objects.filter(foreign_gpus__gt=0).exists(), "ours are ours"
     said = slurm.lab.dir / "jobs" / f"members.{attempt.uid}"
     slurm.until(lambda: said.exists() and len(said.read_text().split("\n")) == 4, "all told")
-    assert sorted(said.read_text().splitlines()) == ["0 gpu1", "1 gpu1", "2 gpu3"]
+    told = sorted(line.split() for line in said.read_text().splitlines())
+    assert [line[:2] for line in told] == [["0", "gpu1"], ["1", "gpu1"], ["2", "gpu3"]]
+    devices = [line[2].split(",") for line in told]
+    assert [len(set(each)) for each in devices] == [2, 2, 2]
+    assert not set(devices[0]) & set(devices[1]), "two members of a node share no GPU"
 
     first = slurm.submit(vision, 1, gpus_per_member=3, priority=10)
     slurm.until_state(first, "RUNNING")
@@ -103,7 +113,10 @@ def test_what_slurm_lays_out_otherwise_is_booked_as_it_lies(slurm: Play, vision:
     out = slurm.lab.dir / "jobs"
     said = "MinMemoryCPU=150M"
     assert said in slurm.lab.run("scontrol", "show", "job", number)
-    slurm.until(lambda: any("7 gpu" in f.read_text() for f in out.glob("train*.out")), "told")
+    uid = slurm.attempts(job)[0].uid
+    (told,) = out.glob(f"train.{uid}.out")
+    slurm.until(lambda: told.read_text().count("hello") == 8, "told")
+    assert all(re.search(rf"^{rank} has \d+ hello$", told.read_text(), re.M) for rank in range(8))
 
 
 def test_one_whose_comment_is_overwritten_is_known_by_its_name(slurm: Play, vision: Tenant) -> None:

@@ -154,6 +154,7 @@ class SlurmBackend:
             signal=request.workload["checkpoint_signal"] or "",
             owner=owner,
             size=0 if members else len(request.nodes),
+            typed=any(len(node.gpus) > 1 for node in seen.nodes if node.name in nodes),
         )
         try:
             number = self._way.submit(request, mark, nodes)

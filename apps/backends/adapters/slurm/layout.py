@@ -189,8 +189,15 @@ def _solve(
 
 def lay_own(own: Iterable[OwnJob], rows: Iterable[JobRow]) -> list[OwnJob]:
     """Return our jobs with how those of them lie that do so unevenly, as far as it is known."""
-    known = {row.id: row.laid for row in rows}
-    return [job if job.mark.members else replace(job, laid=known.get(job.id, ())) for job in own]
+    known = {row.id: row for row in rows if row.laid}
+    return [_laid(job, known.get(job.id)) for job in own]
+
+
+def _laid(job: OwnJob, row: JobRow | None) -> OwnJob:
+    if job.mark.members or row is None:
+        return job
+    # One that is known by its name alone need not have asked for a type.
+    return replace(job, laid=row.laid, mark=replace(job.mark, pool=row.kind))
 
 
 def laid_in(text: str, row: JobRow) -> JobRow:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from django.core.signing import BadSignature, Signer
@@ -30,7 +30,8 @@ class Mark:
     Each node holds ``members`` of ``gpus`` GPUs; 0: they lie unevenly, ``size`` of them in all.
     ``left``: when it exited 75 and Slurm laid it back in line (RequeueExit), ``why``: Slurm's
     reason for not starting it. ``owner``: the user it runs as, empty: the service user. ``by_name``:
-    somebody overwrote the comment, and the job is known by its name alone.
+    somebody overwrote the comment, and the job is known by its name alone. ``typed``: it is submitted
+    with the type of its GPUs, which its comment does not say.
     """
 
     cluster: str
@@ -47,6 +48,7 @@ class Mark:
     owner: str = ""
     by_name: bool = False
     size: int = 0
+    typed: bool = field(default=True, compare=False)
 
     @property
     def per_node(self) -> int:

@@ -94,7 +94,7 @@ def submission(
         environment["SLURM_NTASKS_PER_NODE"] = str(mark.members)
         job["tasks_per_node"] = mark.members
     else:
-        environment["SLURM_GPUS_PER_TASK"] = per_task(request)
+        environment["SLURM_GPUS_PER_TASK"] = per_task(request, mark)
     job |= _gpus(request, mark, version)
     memory = workload["memory_mib_per_member"]
     limit = request.limit_seconds
@@ -132,13 +132,13 @@ def submission(
 def _gpus(request: LaunchRequest, mark: Mark, version: int) -> dict[str, str]:
     """Return how a submission asks for its GPUs: by node, or by task where they lie unevenly."""
     typed = "gpu" if request.pool == "gpu" else f"gpu:{request.pool}"
-    if not mark.members and version < NEW_SHAPE:
-        return {"gpus_per_task": per_task(request)}
-    by, many = ("node", mark.per_node) if mark.members else ("task", request.gpus_per_member)
+    by_node = f"{typed}:{mark.per_node}"
     if version < NEW_SHAPE:
-        return {"gres": f"{typed}:{many}"}
-    between = "/" if version >= GRES_BY_SLASH else ":"
-    return {f"tres_per_{by}": f"gres{between}{typed}:{many}"}
+        return {"gres": by_node} if mark.members else {"gpus_per_task": per_task(request, mark)}
+    gres = "gres/" if version >= GRES_BY_SLASH else "gres:"
+    if mark.members:
+        return {"tres_per_node": f"{gres}{by_node}"}
+    return {"tres_per_task": f"{gres}gpu:{per_task(request, mark)}"}
 
 
 class Rest:

@@ -37,14 +37,16 @@ def shape_of(request: LaunchRequest) -> tuple[list[str], int]:
     return sorted(counts), counts[request.nodes[0]] if even else 0
 
 
-def per_task(request: LaunchRequest) -> str:
+def per_task(request: LaunchRequest, mark: Mark) -> str:
     """Return what each task of a gang asks for that lies unevenly.
 
     Slurm then lays it out itself: it fills the planned nodes one after the other, and leaves a member
     for each that is to come. All of them are used, but perhaps not as planned: the next look shows.
+    The type is named only where a node has several: with it, tasks of 22.05 that share a node do not
+    see their GPUs.
     """
     gpus = request.gpus_per_member
-    return str(gpus) if request.pool == "gpu" else f"{request.pool}:{gpus}"
+    return f"{mark.pool}:{gpus}" if mark.typed and mark.pool != "gpu" else str(gpus)
 
 
 def script_of(workload: Mapping[str, Any], gpus_per_member: int) -> str:
@@ -117,7 +119,7 @@ def arguments(request: LaunchRequest, options: Options, mark: Mark, nodes: list[
         f"--nodelist={','.join(nodes)}",
         f"--nodes={len(nodes)}",
         f"--ntasks={len(request.nodes)}",
-        *(lie if mark.members else [f"--gpus-per-task={per_task(request)}"]),
+        *(lie if mark.members else [f"--gpus-per-task={per_task(request, mark)}"]),
         f"--cpus-per-task={workload['cpus_per_member']}",
         f"--chdir={directory}",
         f"--output={workload['output'] or options.output}",
