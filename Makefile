@@ -7,7 +7,7 @@ help:
 	@echo 'make demo             start Rollcall with a simulated cluster (PORT=8123, RESET=1, TRACE=path)'
 	@echo 'make test             run every test (ONLY=unit|api|postgres|browser|faults|project|slurm|slurm-next, FULL=1, ARGS=…)'
 	@echo 'make check            run the linters and type checks'
-	@echo 'make bench            measure (ONLY=engine|tick|philly|api)'
+	@echo 'make bench            measure (ONLY=engine|tick|philly|api|slurm)'
 	@echo 'make format           let ruff lay out the code'
 
 demo:

@@ -1,4 +1,4 @@
-"""Measures: ``python -m benchmarks [engine] [tick] [philly] [api]``; all without a name.
+"""Measures: ``python -m benchmarks [engine] [tick] [philly] [api] [slurm]``; all without a name.
 
 Prints a line per figure and writes benchmarks/results.json; ends with 1 when a limit is missed.
 """
@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PARTS = ("engine", "tick", "philly", "api")
+PARTS = ("engine", "tick", "philly", "api", "slurm")
 RESULTS = Path(__file__).with_name("results.json")
 
 

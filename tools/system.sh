@@ -19,13 +19,16 @@ case "$legs" in *\ browser\ *|*\ slurm\ *)
     need chromium command -v chromium
     need curl command -v curl
     need 'fonts-dejavu-core fontconfig' has_fonts ;; esac
+need_daemons() { # need_daemons PROGRAM:PACKAGE…
+    for daemon in "$@"; do need "${daemon#*:}" test -x "/usr/sbin/${daemon%:*}"; done
+}
+case "$legs" in *\ slurm*|*\ bench\ *)
+    need_daemons munged:munge slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd \
+        mariadbd:mariadb-server
+    need slurm-client command -v sbatch ;; esac
 case "$legs" in *\ slurm*)
-    for daemon in munged:munge slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd \
-        mariadbd:mariadb-server sshd:openssh-server slurmrestd:slurmrestd; do
-        need "${daemon#*:}" test -x "/usr/sbin/${daemon%:*}"
-    done
+    need_daemons sshd:openssh-server slurmrestd:slurmrestd
     need sudo test -x /usr/bin/sudo
-    need slurm-client command -v sbatch
     need slurm-wlm-jwt-plugin has_jwt
     need libfaketime has_faketime ;; esac
 [ -n "$missing" ] || exit 0

@@ -142,6 +142,18 @@ def test_who_may_not_install_is_told_what_is_missing(place):
     assert "postgresql" not in sentence
 
 
+def test_the_benchmarks_need_a_slurm_but_no_browser(place):
+    (place.home / "tools/system.sh").write_text(
+        (ROOT / "tools/system.sh").read_text().replace("/usr/sbin/", "/nowhere/")
+    )
+
+    sentence = place.refusal("system.sh", "bench")
+
+    assert "slurmctld" in sentence
+    assert "slurm-client" in sentence
+    assert "chromium" not in sentence
+
+
 def test_a_leg_that_is_none_is_named(place):
     answer = place.run("test.sh", ONLY="unti")
 

@@ -227,6 +227,10 @@ class Lab:
         process = self._running.get(name)
         return process is not None and process.poll() is None
 
+    def pid(self, name: str) -> int:
+        """Return the process of a daemon that runs."""
+        return self._running[name].pid
+
     def stop_daemon(self, name: str) -> None:
         """Stop a daemon of the lab's as its operator would."""
         self.end(name, patience=PATIENCE)
