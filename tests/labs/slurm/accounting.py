@@ -46,7 +46,7 @@ class PastJob(NamedTuple):
     end: int
     state: int
     nodes: str
-    count: int
+    count: int  # type: ignore[assignment]  # hides the method of a tuple, which nobody calls
     gpus: int
     name: str = "train"
     array: tuple[int, int] | None = None  # the array's id, and the task
