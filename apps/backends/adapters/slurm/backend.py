@@ -324,7 +324,8 @@ class SlurmBackend:
 
     def _existing(self, seen: Look, job: OwnJob) -> LaunchResult:
         started = None
-        if job.runs and job.start is not None:
+        # Where one lies that does so unevenly the next look says, and that it started.
+        if job.runs and job.start is not None and job.mark.members:
             started = from_us(max(seen.clock.us(job.start), job.mark.at))
         return LaunchResult("exists", started, cluster_ref=f"{self._way.slurm}:{job.key}")
 
