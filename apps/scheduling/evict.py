@@ -236,9 +236,10 @@ def close_ended(attempt: Attempt, row: Eviction, outcome: EvictionOutcome, at: d
     since = None
     if outcome in LEFT and attempt.started_at is not None:
         since = max(attempt.started_at, attempt.last_checkpoint_at or attempt.started_at)
-    if at < row.at:  # within the second in which it was asked
-        at, since = row.at, None
-    close(row, outcome, at=at, lost_since=since)
+    if since is not None and since >= at:
+        since = None
+    # It may seem to have ended before it was asked, within the same second.
+    close(row, outcome, at=max(at, row.at), lost_since=since)
 
 
 def close_shrunk(row: Eviction, *, at: datetime) -> None:

@@ -260,7 +260,7 @@ def _lie_as_seen(cluster: Cluster, attempt: Attempt, places: Sequence[str], fram
     pool = attempt.job.pool_id
     others = Node.objects.filter(cluster=cluster, pool=pool, gone_at__isnull=True)
     nodes |= {node.name: node for node in others.filter(name__in=set(places) - nodes.keys())}
-    if nodes.keys() < set(places):
+    if not nodes.keys() >= set(places):
         return
     for member, name in zip(members, places, strict=True):
         member.node = nodes[name]

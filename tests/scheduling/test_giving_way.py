@@ -73,10 +73,11 @@ def test_a_confirmation_from_outside_lets_the_victim_go_with_nothing_lost_but_th
 
 
 @pytest.mark.parametrize(
-    ("saved", "outcome"), [(0.0, "checkpointed"), (0.4, "grace_exceeded"), (-1.0, "grace_exceeded")]
+    ("saved", "outcome", "lost"),
+    [(0.0, "checkpointed", 0.0), (0.4, "grace_exceeded", 0.0), (-1.0, "grace_exceeded", 1.9)],
 )
 def test_whoever_saves_within_the_second_of_being_asked_has_saved(
-    play: Playground, vision: Tenant, urgent: PriorityClass, saved: float, outcome: str
+    play: Playground, vision: Tenant, urgent: PriorityClass, saved: float, outcome: str, lost: float
 ) -> None:
     """A cluster may count whole seconds: then what was saved after it was asked seems to be before."""
     evict_by(play, "checkpoint", grace=300)
@@ -90,7 +91,7 @@ def test_whoever_saves_within_the_second_of_being_asked_has_saved(
     close_ended(record.attempt, record, found, play.at(600))
 
     assert found == outcome
-    assert (record.ended_at, record.lost_gpu_us) == (play.at(600.9), 0)
+    assert (record.ended_at, record.lost_gpu_us) == (play.at(600.9), 8 * lost * 1_000_000)
 
 
 def test_an_older_checkpoint_that_the_cluster_knows_takes_nothing_from_a_confirmed_one(
