@@ -21,7 +21,7 @@ check:
 	@tools/check.sh
 
 bench:
-	@MAKE_TARGET=bench tools/venv.sh dev && tools/system.sh bench && .venv/bin/python -m benchmarks $$ONLY
+	@MAKE_TARGET=bench tools/venv.sh dev && tools/system.sh bench bench-$${ONLY:-slurm} && .venv/bin/python -m benchmarks $$ONLY
 
 format:
 	@.venv/bin/ruff check --fix . && .venv/bin/ruff format .

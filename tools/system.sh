@@ -22,7 +22,7 @@ case "$legs" in *\ browser\ *|*\ slurm\ *)
 need_daemons() { # need_daemons PROGRAM:PACKAGE…
     for daemon in "$@"; do need "${daemon#*:}" test -x "/usr/sbin/${daemon%:*}"; done
 }
-case "$legs" in *\ slurm*|*\ bench\ *)
+case "$legs" in *\ slurm*|*\ bench-slurm\ *)
     need_daemons munged:munge slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd \
         mariadbd:mariadb-server
     need slurm-client command -v sbatch ;; esac

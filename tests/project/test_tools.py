@@ -142,13 +142,14 @@ def test_who_may_not_install_is_told_what_is_missing(place):
     assert "postgresql" not in sentence
 
 
-def test_the_benchmarks_need_a_slurm_but_no_browser(place):
+def test_only_the_benchmark_of_slurm_needs_one_and_no_browser(place):
     (place.home / "tools/system.sh").write_text(
         (ROOT / "tools/system.sh").read_text().replace("/usr/sbin/", "/nowhere/")
     )
 
-    sentence = place.refusal("system.sh", "bench")
+    sentence = place.refusal("system.sh", "bench", "bench-slurm")
 
+    assert "slurmctld" not in place.refusal("system.sh", "bench", "bench-engine")
     assert "slurmctld" in sentence
     assert "slurm-client" in sentence
     assert "chromium" not in sentence
