@@ -21,7 +21,9 @@ PATIENCE = 30.0
 POOL, GPUS = "h100", 8
 SLEEPS = {"script": "#!/bin/bash\nsleep 600\n"}
 SAVES = {
-    "script": "#!/bin/bash\ntrap 'sleep 1; exit 75' USR1\nsleep 600 & wait\n",
+    # An older slurmrestd signals the sleep too, perhaps before its script.
+    "script": "#!/bin/bash\ntrap 'sleep 1; exit 75' USR1\necho ready\n"
+    "while :; do sleep 600 & wait; done\n",
     "checkpoint_signal": "USR1",
 }
 STUBBORN = {

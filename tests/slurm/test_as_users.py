@@ -106,6 +106,11 @@ def test_it_runs_as_its_user_and_does_all_that_others_do(stage: Stage, rule: Pat
     running = stage.start(request)
     again = stage.backend.launch(request, now=now())
     foreign = stage.look().foreign
+    # Slurm drops a signal to a script that it has yet to start.
+    said = (stage.lab.dir / "jobs").glob
+    stage.wait(
+        lambda: any("ready" in out.read_text() for out in said(f"*{request.uid}.out")), "its script"
+    )
     at = now()
     stage.backend.demote(request.uid, now=at)
     stage.backend.ask_to_leave(request.uid, until=at, now=at)

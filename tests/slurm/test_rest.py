@@ -64,7 +64,9 @@ def test_one_that_is_asked_saves_and_exits_75(stage: Stage) -> None:
 
 
 def test_a_command_saves_in_every_member(stage: Stage) -> None:
-    words = "trap 'echo saved; sleep 1; exit 75' USR1; echo ready; sleep 600 & wait"
+    words = (
+        "trap 'echo saved; sleep 1; exit 75' USR1; echo ready; while :; do sleep 600 & wait; done"
+    )
     uid, out = start(stage, "gpu1", "gpu2", script=None, command=["bash", "-c", words])
 
     stage.backend.ask_to_leave(uid, until=now(), now=now())

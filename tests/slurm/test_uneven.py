@@ -19,7 +19,7 @@ EACH = """\
 #!/bin/bash
 trap 'exit 75' USR1
 srun bash -c 'echo "$SLURM_PROCID $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"' >members.$ROLLCALL_UID
-sleep 600 & wait
+while :; do sleep 600 & wait; done
 """
 SAVES = {"script": EACH, "checkpoint_signal": "USR1"}
 COMMAND = {

@@ -10,7 +10,7 @@ from apps.backends.adapters.slurm.commands import Commands
 from apps.backends.adapters.slurm.layout import lay_out, lay_own
 from apps.backends.adapters.slurm.marks import Mark, job_name
 from apps.backends.adapters.slurm.options import Options
-from apps.backends.adapters.slurm.own import OwnJob
+from apps.backends.adapters.slurm.own import OwnJob, is_ours
 from apps.backends.adapters.slurm.runner import PATH, Runner
 from apps.backends.adapters.slurm.shapes import (
     MINUTE,
@@ -169,7 +169,7 @@ class Rest:
             ours = self._own(job, cluster)
             if ours is not None:
                 own.append(ours)
-                if not ours.runs and ours.key not in known:
+                if not ours.runs and ours.key not in known and is_ours(ours, known):
                     details[ours.id] = detail_of(job)
         rows, _ = lay_out((row_of(job) for job in jobs), nodes, own)
         return Records(
