@@ -73,10 +73,9 @@ class Adoption:
         self.works = [
             work
             for work in {work.ref: work for work in works}.values()
-            if (self._is_here(work) or _is_nowhere(work))
+            if (work.ref in self.known if _is_nowhere(work) else self._is_here(work))
             and (work.ref in self.known or work.ended_at is None or work.ended_at > since)
             and (work.state != "ended" or work.started_at is not None or work.ref in self.known)
-            and (not _is_nowhere(work) or work.ref in self.known)
         ]
         unknown = {work.ref for work in self.works} - self.known.keys()
         over = set()

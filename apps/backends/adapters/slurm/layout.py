@@ -123,8 +123,10 @@ def lay_out(
     ours = {job.id for job in own if job.shares or not job.runs}
     rows = list(rows)
     for row in rows:
+        if row.state not in ACTIVE or not row.nodes or row.id in ours:
+            continue
         asked = asked_of(row)
-        if asked is None or row.id in ours or row.state not in ACTIVE or not row.nodes:
+        if asked is None:
             continue
         kind = _kind(asked.kind, row, there)
         shares = row.laid or (_plain(asked, kind, row, there) if kind else ())

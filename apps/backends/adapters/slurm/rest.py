@@ -26,6 +26,8 @@ from apps.backends.adapters.slurm.shapes import (
 from apps.backends.adapters.slurm.submit import (
     account_of,
     environment_of,
+    memory_of,
+    per_node,
     per_task,
     script_of,
 )
@@ -96,13 +98,11 @@ def submission(
     else:
         environment["SLURM_GPUS_PER_TASK"] = per_task(request, mark)
     job |= _gpus(request, mark, version)
-    memory = workload["memory_mib_per_member"]
+    by_node, by_cpu = memory_of(request, mark)
     limit = request.limit_seconds
     numbers = {
-        "memory_per_node": memory * mark.members if memory and mark.members else None,
-        "memory_per_cpu": -(-memory // workload["cpus_per_member"])
-        if memory and not mark.members
-        else None,
+        "memory_per_node": by_node,
+        "memory_per_cpu": by_cpu,
         # Whole minutes, and none too few.
         "time_limit": None if limit is None else -(-limit // MINUTE),
     }
@@ -131,13 +131,13 @@ def submission(
 
 def _gpus(request: LaunchRequest, mark: Mark, version: int) -> dict[str, str]:
     """Return how a submission asks for its GPUs: by node, or by task where they lie unevenly."""
-    typed = "gpu" if request.pool == "gpu" else f"gpu:{request.pool}"
-    by_node = f"{typed}:{mark.per_node}"
     if version < NEW_SHAPE:
-        return {"gres": by_node} if mark.members else {"gpus_per_task": per_task(request, mark)}
+        return (
+            {"gres": per_node(mark)} if mark.members else {"gpus_per_task": per_task(request, mark)}
+        )
     gres = "gres/" if version >= GRES_BY_SLASH else "gres:"
     if mark.members:
-        return {"tres_per_node": f"{gres}{by_node}"}
+        return {"tres_per_node": f"{gres}{per_node(mark)}"}
     return {"tres_per_task": f"{gres}gpu:{per_task(request, mark)}"}
 
 

@@ -37,6 +37,21 @@ def shape_of(request: LaunchRequest) -> tuple[list[str], int]:
     return sorted(counts), counts[request.nodes[0]] if even else 0
 
 
+def per_node(mark: Mark) -> str:
+    """Return what a gang that lies evenly asks for on each of its nodes, as a GRES without a prefix."""
+    return f"gpu:{mark.per_node}" if mark.pool == "gpu" else f"gpu:{mark.pool}:{mark.per_node}"
+
+
+def memory_of(request: LaunchRequest, mark: Mark) -> tuple[int | None, int | None]:
+    """Return the MiB a gang asks for a node, or a CPU where it lies unevenly; None: it does not."""
+    memory = request.workload["memory_mib_per_member"]
+    if memory is None:
+        return None, None
+    if mark.members:
+        return memory * mark.members, None
+    return None, -(-memory // request.workload["cpus_per_member"])
+
+
 def per_task(request: LaunchRequest, mark: Mark) -> str:
     """Return what each task of a gang asks for that lies unevenly.
 
@@ -109,8 +124,7 @@ def arguments(request: LaunchRequest, options: Options, mark: Mark, nodes: list[
     """
     workload = request.workload
     directory = workload["directory"] or options.directory
-    typed = "gpu" if request.pool == "gpu" else f"gpu:{request.pool}"
-    lie = [f"--ntasks-per-node={mark.members}", f"--gres={typed}:{mark.per_node}"]
+    lie = [f"--ntasks-per-node={mark.members}", f"--gres={per_node(mark)}"]
     asked = [
         "--parsable", "--no-requeue", "--ignore-pbs", "--dependency=singleton",
         "--open-mode=append",
@@ -124,11 +138,9 @@ def arguments(request: LaunchRequest, options: Options, mark: Mark, nodes: list[
         f"--chdir={directory}",
         f"--output={workload['output'] or options.output}",
     ]  # fmt: skip
-    memory = workload["memory_mib_per_member"]
-    if memory is not None and mark.members:
-        asked.append(f"--mem={memory * mark.members}M")
-    elif memory is not None:
-        asked.append(f"--mem-per-cpu={-(-memory // workload['cpus_per_member'])}M")
+    for name, memory in zip(("mem", "mem-per-cpu"), memory_of(request, mark), strict=True):
+        if memory is not None:
+            asked.append(f"--{name}={memory}M")
     if request.limit_seconds is not None:
         minutes, seconds = divmod(request.limit_seconds, 60)
         asked.append(f"--time={minutes}:{seconds:02}")
